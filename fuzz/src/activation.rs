@@ -61,6 +61,7 @@ pub fn phi<T: Scalar>(activation: Activation<'_, T>, a: &[c64], complex: bool) -
             }
             h
         }
+        other => unreachable!("{other:?} has no definition here"),
     }
 }
 
@@ -78,7 +79,7 @@ pub fn derivative<T: Scalar>(activation: Activation<'_, T>, h: c64, g: c64) -> c
         Activation::Tanh => 1.0 - h * h,
         Activation::RealModRelu(_) => f64::from(u8::from(h != 0.0)),
         Activation::Identity => 1.0,
-        Activation::Oplu | Activation::ModRelu(_) => unreachable!("not of single numbers"),
+        other => unreachable!("{other:?} is not of single numbers"),
     };
     c64::new(g.re * slope(h.re), g.im * slope(h.im))
 }

@@ -5,6 +5,7 @@ use householder::number::Real;
 use householder::scalar::Scalar;
 
 /// The choices of one problem.
+#[derive(Clone)]
 pub struct Source(u64);
 
 /// How wild numbers are.
@@ -35,6 +36,11 @@ impl Source {
     /// The same choices for the same seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
+    }
+
+    /// Choices of its own for a part of the problem.
+    pub fn fork(&mut self) -> Self {
+        Self(self.bits())
     }
 
     /// Splitmix64: neighbouring seeds have nothing in common.

@@ -33,17 +33,16 @@ impl Header {
     #[inline]
     pub fn new(data: *mut c_void, dtype: DType, shape: &[i64], strides: &[i64]) -> Self {
         let axes = [4, 3, 2, 1].map(|k| shape.len().checked_sub(k).map_or((1, 1), |i| (shape[i] as usize, strides[i])));
-        let ends =
-            shape.iter().zip(strides).map(|(&size, &stride)| ((size.max(1) - 1) * stride).unsigned_abs() as usize);
+        let ends = shape.iter().zip(strides).map(|(&size, &stride)| (size.max(1) - 1).saturating_mul(stride));
         Self {
             data,
             dtype,
             last: [1, 2, 3].map(|i: usize| axes[i].0),
             axes,
             dims: shape.len(),
-            len: shape.iter().map(|&size| size as usize).product(),
+            len: product(shape),
             is_tensor: true,
-            reach: 1 + ends.sum::<usize>(),
+            reach: ends.fold(1, |reach, end| reach.saturating_add(end.unsigned_abs() as usize)),
             is_contiguous: is_contiguous(shape, strides),
             is_writable: true,
         }
@@ -217,13 +216,19 @@ pub trait Array: Deref<Target = Header> {
     }
 }
 
+/// How many numbers an array of this shape has: none, whatever the other sizes, if one of them is zero.
+#[inline]
+fn product(shape: &[i64]) -> usize {
+    if shape.contains(&0) { 0 } else { shape.iter().fold(1, |len, &size| len.saturating_mul(size as usize)) }
+}
+
 #[inline]
 fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {
     let mut expected = 1;
     shape.contains(&0)
         || shape.iter().zip(strides).rev().all(|(&size, &stride)| {
             let fits = size == 1 || stride == expected;
-            expected *= size;
+            expected = size.saturating_mul(expected);
             fits
         })
 }

@@ -2,7 +2,7 @@
 
 use householder::operator::{Form, Operator};
 
-use crate::array::Array;
+use crate::array::{Array, size};
 use crate::dtype::Number;
 use crate::operands::Operands;
 use crate::options;
@@ -29,7 +29,7 @@ impl Columns {
             let given = u.describe()?;
             return Err(Refusal::invalid(format!("expected u (.., n, m) with 1 <= m{most}, got {given}")));
         }
-        Ok(Self { count: u.len / (n * m), axes: u.dims - 2, n, m, form, has_tau })
+        Ok(Self { count: u.len / size(&[n, m])?, axes: u.dims - 2, n, m, form, has_tau })
     }
 
     /// Those of `u (count, n, m)`, which the core checks.

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The reason a call did not produce a result. Inputs are never modified; outputs are unspecified.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Error {
     /// A workspace of this many bytes could not be allocated.
     OutOfMemory {
@@ -39,8 +40,10 @@ impl std::error::Error for Error {}
 #[doc(hidden)]
 pub fn catch_panic<R, E: From<Error>>(work: impl FnOnce() -> std::result::Result<R, E>) -> std::result::Result<R, E> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        Err(Error::Internal(text.unwrap_or_else(|| "panic".to_owned())).into())
+        let text = panic.downcast::<String>().map(|text| *text);
+        let text = text.or_else(|panic| panic.downcast::<&str>().map(|text| (*text).to_owned()));
+        // Any other payload is leaked, because dropping it may panic.
+        let text = text.map_err(std::mem::forget).unwrap_or_else(|()| "panic".to_owned());
+        Err(Error::Internal(text).into())
     })
 }

@@ -2,6 +2,7 @@
 
 /// Which entries of `U` its columns consist of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Form {
     /// Column `j` (from 0) begins on the diagonal, behind `j` zeros: `m <= n`.
     Trapezoidal,

@@ -1,4 +1,4 @@
-//! The check of the lengths of arrays.
+//! The check of the lengths of arrays, and products of sizes.
 
 use crate::error::{Error, Result};
 
@@ -18,6 +18,11 @@ pub fn require(count: usize, arrays: &[Length<'_>]) -> Result<()> {
 /// The product of these sizes, if there can be so many numbers.
 pub fn product(sizes: &[usize]) -> Option<usize> {
     sizes.iter().try_fold(1_usize, |product, &size| product.checked_mul(size))
+}
+
+/// The product of these sizes, at most `usize::MAX`: work, which decides how many threads share it.
+pub fn flops(sizes: &[usize]) -> usize {
+    sizes.iter().fold(1, |product, &size| product.saturating_mul(size))
 }
 
 #[cold]

@@ -5,6 +5,7 @@ use crate::view::Shape;
 
 /// The way a product of reflections is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Method {
     /// One reflection after the other (Algorithm 1).
     Reflections,

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 pub use crate::form::Form;
-use crate::lengths::{self, Length, product};
+use crate::lengths::{self, Length, flops, product};
 use crate::memory::{Buffer, collected, filled};
 use crate::method::{Costs, Method};
 use crate::number::{Number, Real};
@@ -65,6 +65,10 @@ impl<'a, T: Scalar> Operator<'a, T> {
                 "a complex U takes at most n - 1 = {} reflections, got m = {m}; phases supply the rest of U(n)",
                 n - 1
             ));
+        }
+        let largest = n.max(m);
+        if product(&[largest, largest, size_of::<T::Wide>()]).is_none() {
+            return invalid(format!("u: no square matrix is as large as n = {n} or m = {m}"));
         }
         lengths::require(count, &[("u", Some(entries.len()), &[n, m]), ("tau", tau.map(<[T]>::len), &[m])])?;
         if form != Form::Full && tau.is_some() != form.has_ones() {
@@ -141,7 +145,7 @@ impl<'a, T: Scalar> Operator<'a, T> {
     /// Approximate flops of all applications to `rows` vectors each, including the normalisation of the columns. They decide
     /// only how work is spread over threads.
     pub(crate) fn flops(&self, rows: usize) -> usize {
-        (self.n * self.m).saturating_mul(rows.saturating_mul(8).saturating_add(32)).saturating_mul(self.count)
+        flops(&[self.n, self.m, rows.saturating_mul(8).saturating_add(32), self.count])
     }
 
     /// Refuses arrays that are not of these sizes for each problem.

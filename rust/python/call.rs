@@ -21,7 +21,7 @@ pub fn to_python(refusal: Refusal) -> PyErr {
         Refusal::Core(Error::InvalidArgument(text)) => PyValueError::new_err(text),
         Refusal::Core(Error::Interrupted) => PyKeyboardInterrupt::new_err(()),
         Refusal::Core(error @ Error::OutOfMemory { .. }) => PyMemoryError::new_err(error.to_string()),
-        Refusal::Core(error @ Error::Internal(_)) => PyRuntimeError::new_err(error.to_string()),
+        Refusal::Core(error) => PyRuntimeError::new_err(error.to_string()),
         Refusal::Raised(error) => *error.downcast().expect("an exception of Python"),
     }
 }

@@ -104,9 +104,7 @@ fn phi(activation: Activation<f64>, a: c64) -> c64 {
         Activation::Relu => c64::new(a.re.max(0.0), 0.0),
         Activation::LeakyRelu(slope) => c64::new(if a.re > 0.0 { a.re } else { slope * a.re }, 0.0),
         Activation::Tanh => c64::new(a.re.tanh(), 0.0),
-        Activation::Oplu | Activation::ModRelu(_) | Activation::RealModRelu(_) => {
-            unreachable!("pairs entries or has a bias for each")
-        }
+        other => unreachable!("{other:?} pairs entries or has a bias for each"),
     }
 }
 

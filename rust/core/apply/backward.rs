@@ -50,7 +50,8 @@ pub(crate) fn contiguous<T: Scalar>(
         gradients.vanish();
         return Ok(());
     }
-    let (count, isa, method, flops) = (w.count(), context.isa, w.method_for(rows, true), 3 * w.flops(rows));
+    let (count, isa, method, flops) =
+        (w.count(), context.isa, w.method_for(rows, true), w.flops(rows).saturating_mul(3));
     let (h, g) = (Stack::new(h, count), Stack::new(g, count));
     if saved.is_none() && lanes::suit(w, rows, isa) {
         let group = lanes::group::<T>(isa);
@@ -124,7 +125,7 @@ pub(crate) fn in_place<T: Scalar>(
     let count = w.count();
     let (h, g) = (Stack::new(h, count), StackMut::new(g, count));
     gradients.by_problem(w, |of| {
-        context.for_each(count, 3 * w.flops(rows), &|i, context| {
+        context.for_each(count, w.flops(rows).saturating_mul(3), &|i, context| {
             let (formed, w) = (saved.map(|saved| &saved.0[i]), w.at(i));
             let view = |x: *const T| View::new(x, w.u.n(), rows);
             // SAFETY: rows of the caller's; each problem has its own part of g.

@@ -3,6 +3,7 @@
 use super::{CHUNK, TASK, TASKS};
 use super::{lanes, sequential};
 use crate::error::{Error, Result};
+use crate::lengths::flops;
 use crate::memory::{Buffer, padded};
 use crate::method::{self, Method};
 use crate::operator::{Operator, Reflections, Transform};
@@ -203,7 +204,7 @@ fn in_one_block<T: Scalar>(
     let part = |x: View<T>, i: usize| x.part(bounds[i], bounds[i + 1]);
     let along = Overlap {
         tasks: bounds.len() - 1,
-        flops: 4 * n * k * rows,
+        flops: flops(&[4, n, k, rows]),
         // SAFETY: tasks own disjoint rows.
         with_v: &|i, factors| unsafe { factors.gather(isa, 0, part(of_h, i), part(of_z, i)) },
         // SAFETY: as above.
@@ -228,7 +229,7 @@ fn in_blocks<T: Scalar>(
     let (n, isa) = (blocks.n, context.isa);
     let bounds = slices(rows, TASK, TASKS);
     let out = Shared(out.as_mut_ptr());
-    context.run(bounds.len() - 1, 4 * n * blocks.k * rows, &|i, cancel| {
+    context.run(bounds.len() - 1, flops(&[4, n, blocks.k, rows]), &|i, cancel| {
         let mut scratch = Scratch::new(blocks, CHUNK.min(bounds[i + 1] - bounds[i]))?;
         for begin in (bounds[i]..bounds[i + 1]).step_by(CHUNK) {
             cancel.check()?;

@@ -121,7 +121,7 @@ pub(crate) fn gradient<T: Scalar>(
     if w.angles() > 0 || w.is_adjoint() {
         return Err(Error::InvalidArgument("dL/dW: expected that of W, without phases".to_owned()));
     }
-    let (isa, flops) = (context.isa, 3 * w.flops(n));
+    let (isa, flops) = (context.isa, w.flops(n).saturating_mul(3));
     let (grad_w, grad_u) = (Stack::new(grad_w, count), StackMut::new(grad_u, count));
     // SAFETY: each problem writes its own part.
     let grad_u = |i: usize| unsafe { grad_u.at(i) };

@@ -14,6 +14,7 @@
 
 use super::{TASK, TASKS};
 use crate::error::Result;
+use crate::lengths::flops;
 use crate::memory::Buffer;
 use crate::operator::Reflections;
 use crate::scalar::Scalar;
@@ -113,7 +114,7 @@ impl<T: Scalar> Pass<'_, T> {
         let bounds: Vec<Vec<usize>> = phases.iter().map(|&phase| self.bounds(phase)).collect();
         let counts: Vec<usize> = bounds.iter().map(|bounds| bounds.len() - 1).collect();
         let workspace = Workspace::new(self.blocks, rows, self.y)?;
-        let flops = 14 * self.blocks.n * self.blocks.k * rows;
+        let flops = flops(&[14, self.blocks.n, self.blocks.k, rows]);
         context.run_phases(&counts, flops, &|phase, task, cancel| {
             cancel.check()?;
             let (begin, end) = (bounds[phase][task], bounds[phase][task + 1]);

@@ -45,7 +45,7 @@ pub(crate) fn backward_of_type<T: Exponential>(
 ) -> Result<()> {
     operands.check()?;
     let (isa, Sizes { batch, tokens, channels, taps }) = (context.isa, operands.sizes);
-    grad_out.expect("grad_out", [batch * tokens, 1, channels])?;
+    operands.sizes.expect("grad_out", &mut grad_out)?;
     gradients.x.as_ref().map_or(Ok(()), |x| operands.check_outputs("grad_x", x))?;
     let len = |array: &Option<&mut [T]>| array.as_ref().map(|array| array.len());
     require(
@@ -54,6 +54,7 @@ pub(crate) fn backward_of_type<T: Exponential>(
     )?;
     let (blocks, of_x) = (Block::count(channels), gradients.x.as_mut().map(|x| x.rows(channels)));
     let summed = gradients.weight.is_some() || gradients.bias.is_some();
+    let batch = if tokens == 0 { 0 } else { batch };
     // `dw` of each tap, then `db`, of each sequence.
     let each = if summed { (taps + 1) * channels } else { 0 };
     let mut sums: Buffer<T> = Buffer::zeroed(batch.max(1).saturating_mul(each))?;

@@ -54,12 +54,12 @@ pub(crate) fn run<T: Exponential>(
         &found
     };
     let (isa, kept_from) = (context.isa, problem.kept_from());
-    let parts = Part::all(&sizes, problem.sequences.len(), num_threads(), sizes.group(), SLICE);
+    let parts = Part::all(&sizes, problem.sequences.len(), num_threads(), sizes.group(), SLICE)?;
     let whole = parts.iter().all(|part| part.heads.len() == sizes.group() && part.columns.len() == sizes.value_width);
     let count = sizes.value_width.div_ceil(SLICE);
     let Gradients { q, k, v, beta, skip, gate, initial } = gradients;
     let mut of_skip = Buffer::scratch(problem.sequences.len() * count * sizes.value_heads)?;
-    let [q, k] = [q, k].map(|array| Sum::new(array, if whole { 1 } else { sizes.group() * count }));
+    let [q, k] = [q, k].map(|array| Sum::new(array, if whole { 1 } else { sizes.group().saturating_mul(count) }));
     let [beta, gate] = [beta, gate].map(|array| Sum::new(array, if whole { 1 } else { count }));
     let (mut q, mut k, mut beta, mut gate) = (q?, k?, beta?, gate?);
     let share = |array: Option<&mut [T]>| array.map(|array| Shared(array.as_mut_ptr()));
@@ -95,7 +95,7 @@ struct Sum<'a, T: Exponential> {
 
 impl<'a, T: Exponential> Sum<'a, T> {
     fn new(array: Option<&'a mut [T]>, arrays: usize) -> Result<Self> {
-        let others = Buffer::scratch((arrays - 1) * array.as_ref().map_or(0, |array| array.len()))?;
+        let others = Buffer::scratch((arrays - 1).saturating_mul(array.as_ref().map_or(0, |array| array.len())))?;
         Ok(Self { array, others })
     }
 
@@ -188,7 +188,7 @@ impl<T: Exponential> Pass<'_, T> {
         let (token, steps) = (problem.sequences[part.sequence].start, problem.steps(part.sequence));
         let (chunks, segment) = (steps.div_ceil(CHUNK), problem.sizes.segment());
         let width = SLICE.min(part.columns.len());
-        let stripes: Vec<Part> = part.heads.clone().flat_map(|head| part.stripes(head, SLICE)).collect();
+        let stripes = part.stripes(SLICE)?;
         let mut grads = Vec::new();
         for stripe in &stripes {
             let mut grad = State::new(problem, stripe.columns.len())?;

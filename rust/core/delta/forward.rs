@@ -32,7 +32,7 @@ pub(crate) fn run<T: Exponential>(
     let places = Places::of(problem, results);
     let (isa, kept_from) = (context.isa, problem.kept_from());
     let most = STATES / (problem.sizes.state() * size_of::<T>());
-    let parts = Part::all(&problem.sizes, problem.sequences.len(), num_threads(), most, ROWS);
+    let parts = Part::all(&problem.sizes, problem.sequences.len(), num_threads(), most, ROWS)?;
     context.run(parts.len(), problem.flops(), &|i, cancel| {
         let part = &parts[i];
         if problem.steps(part.sequence) <= FEW_STEPS {

@@ -4,7 +4,8 @@ use std::ops::{Deref, Range};
 
 use crate::error::{Error, Result};
 use crate::exponential::Exponential;
-use crate::lengths::{self, require};
+use crate::lengths::{self, flops, require};
+use crate::memory::collected;
 use crate::stored::{NumbersMut, Stored, Tokens};
 use crate::view::{Shared, View};
 
@@ -30,6 +31,7 @@ pub struct Sizes {
 
 /// `g`, of each token.
 #[derive(Clone, Copy)]
+#[non_exhaustive]
 pub enum Gate<'a, T> {
     /// Zero.
     None,
@@ -129,7 +131,7 @@ pub(super) fn expect<T>(name: &str, array: Option<&[T]>, expected: usize) -> Res
     require(1, &[(name, array.map(<[T]>::len), &[expected])])
 }
 
-/// Checks an array of `each` rows a token, and that those of a sequence are at one distance from each other.
+/// Checks an array of `each` rows a token.
 pub(super) fn expect_rows<T>(
     name: &str,
     array: &mut Tokens<'_, T>,
@@ -137,11 +139,7 @@ pub(super) fn expect_rows<T>(
     shape: [usize; 3],
     each: usize,
 ) -> Result<()> {
-    array.expect(name, shape)?;
-    if sequences.iter().all(|sequence| array.are_even(sequence.start * each..sequence.end * each)) {
-        return Ok(());
-    }
-    Err(Error::InvalidArgument(format!("{name}: expected the rows of a sequence at one distance from each other")))
+    array.expect(name, shape, sequences.iter().map(|sequence| sequence.start * each..sequence.end * each))
 }
 
 impl Sizes {
@@ -241,7 +239,9 @@ impl<'a, T: Exponential> Problem<'a, T> {
         if skip.is_some() && reflections > 1 {
             return Err(Error::InvalidArgument(format!("skip: expected one step a token, got {reflections}")));
         }
-        Ok(Self(operands))
+        let problem = Self(operands);
+        product("kept", &[problem.kept_states(), value_heads, key_width, value_width])?;
+        Ok(problem)
     }
 
     /// Whether keys erase.
@@ -252,12 +252,11 @@ impl<'a, T: Exponential> Problem<'a, T> {
     /// Numbers in arrays of results.
     pub fn lengths(&self) -> Lengths {
         let Sizes { value_heads, value_width, .. } = self.sizes;
-        let kept: usize = (0..self.sequences.len()).map(|sequence| self.kept_of(sequence)).sum();
         let state = value_heads * self.sizes.state();
         Lengths {
             out: self.tokens() * value_heads * value_width,
             last: self.sequences.len() * state,
-            kept: kept * state,
+            kept: self.kept_states() * state,
         }
     }
 
@@ -278,14 +277,19 @@ impl<'a, T: Exponential> Problem<'a, T> {
         self.sequences.last().map_or(0, |last| last.end)
     }
 
+    /// Kept states of all sequences, each of all heads. There are no more than steps.
+    fn kept_states(&self) -> usize {
+        self.sequences.iter().map(|sequence| self.kept_of(sequence)).sum()
+    }
+
     /// Kept states of a sequence, each of all heads.
-    fn kept_of(&self, sequence: usize) -> usize {
-        self.steps(sequence).saturating_sub(1) / self.sizes.interval()
+    fn kept_of(&self, sequence: &Range<usize>) -> usize {
+        (sequence.len() * self.sizes.reflections).saturating_sub(1) / self.sizes.interval()
     }
 
     /// Where the kept states of each sequence begin, counted in states of all heads.
     pub(super) fn kept_from(&self) -> Vec<usize> {
-        let counts = (0..self.sequences.len()).map(|sequence| self.kept_of(sequence));
+        let counts = self.sequences.iter().map(|sequence| self.kept_of(sequence));
         counts.scan(0, |sum, count| Some(std::mem::replace(sum, *sum + count))).collect()
     }
 
@@ -293,8 +297,8 @@ impl<'a, T: Exponential> Problem<'a, T> {
     pub(super) fn flops(&self) -> usize {
         let Sizes { value_heads, key_width, value_width, reflections, .. } = self.sizes;
         let passes = if self.erases() { 6 } else { 4 };
-        let each = (passes * key_width * value_width).saturating_add(2 * CHUNK * (2 * key_width + value_width));
-        (self.tokens() * reflections).saturating_mul(value_heads).saturating_mul(each)
+        let each = flops(&[passes, key_width, value_width]).saturating_add(2 * CHUNK * (2 * key_width + value_width));
+        flops(&[self.tokens(), reflections, value_heads, each])
     }
 
     /// Steps of a sequence.
@@ -479,42 +483,40 @@ pub struct Part {
 impl Part {
     /// Parts of all sequences, at least `wanted` if possible: at most `most` value heads of a key head, else one head, else
     /// `slice` columns of one. The larger parts share what they compute from queries and keys.
-    pub fn all(sizes: &Sizes, sequences: usize, wanted: usize, most: usize, slice: usize) -> Vec<Self> {
+    pub fn all(sizes: &Sizes, sequences: usize, wanted: usize, most: usize, slice: usize) -> Result<Vec<Self>> {
         let group = sizes.group();
         let shared = (1..=group.min(most)).rfind(|heads| group.is_multiple_of(*heads)).unwrap_or(1);
         let whole = 0..sizes.value_width;
         let parts = |heads: usize, slices: Vec<Range<usize>>| {
             let count = sequences * (sizes.value_heads / heads) * slices.len();
-            (0..count)
-                .map(|i| {
-                    let (columns, i) = (slices[i % slices.len()].clone(), i / slices.len());
-                    let (first, sequence) = (i % (sizes.value_heads / heads) * heads, i / (sizes.value_heads / heads));
-                    Self { sequence, key_head: first / group, heads: first..first + heads, columns }
-                })
-                .collect()
+            collected((0..count).map(|i| {
+                let (columns, i) = (slices[i % slices.len()].clone(), i / slices.len());
+                let (first, sequence) = (i % (sizes.value_heads / heads) * heads, i / (sizes.value_heads / heads));
+                Self { sequence, key_head: first / group, heads: first..first + heads, columns }
+            }))
         };
         if sequences * (sizes.value_heads / shared) >= wanted {
             parts(shared, vec![whole])
         } else if sequences * sizes.value_heads >= wanted {
             parts(1, vec![whole])
         } else {
-            parts(1, slices(whole, slice))
+            parts(1, slices(whole, slice)?)
         }
     }
 
-    /// One head's columns in slices.
-    pub fn stripes(&self, head: usize, slice: usize) -> impl Iterator<Item = Self> {
-        let heads = head..head + 1;
-        slices(self.columns.clone(), slice).into_iter().map(move |columns| Self {
-            heads: heads.clone(),
-            columns,
-            ..*self
-        })
+    /// The columns of all heads in slices.
+    pub fn stripes(&self, slice: usize) -> Result<Vec<Self>> {
+        let slices = slices(self.columns.clone(), slice)?;
+        let count = self.heads.len() * slices.len();
+        collected((0..count).map(|i| {
+            let (head, columns) = (self.heads.start + i / slices.len(), slices[i % slices.len()].clone());
+            Self { heads: head..head + 1, columns, ..*self }
+        }))
     }
 }
 
 /// `columns` in pieces of `slice`.
-fn slices(columns: Range<usize>, slice: usize) -> Vec<Range<usize>> {
+fn slices(columns: Range<usize>, slice: usize) -> Result<Vec<Range<usize>>> {
     let end = columns.end;
-    columns.step_by(slice).map(|begin| begin..end.min(begin + slice)).collect()
+    collected(columns.step_by(slice).map(|begin| begin..end.min(begin + slice)))
 }

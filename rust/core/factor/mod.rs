@@ -19,7 +19,7 @@ use range::few_reflections;
 
 use crate::apply;
 use crate::error::{Error, Result};
-use crate::lengths::require;
+use crate::lengths::{flops, require};
 use crate::memory::{Buffer, collected, filled, padded};
 use crate::number::{Number, Real};
 use crate::operator::{Diagonal, Operator, Reflections, Transform};
@@ -113,6 +113,9 @@ pub fn departure<T: Scalar>(context: &mut Context<'_>, n: usize, q: &[T]) -> Res
 
 /// [`departure`], to be compiled for each type.
 pub(crate) fn distance<T: Scalar>(context: &mut Context<'_>, n: usize, q: &[T]) -> Result<f64> {
+    if n == 0 {
+        return Err(Error::InvalidArgument("Q: expected n >= 1, got n = 0".to_owned()));
+    }
     require(1, &[("Q", Some(q.len()), &[n, n])])?;
     let product = outer(context, n, q, q)?; // conj(Q* Q)
     let entries = product
@@ -290,7 +293,7 @@ impl<T: Scalar> Residual<T> {
         let count = self.n - column;
         let bounds = slices(count, TASK, 64);
         let shared = Shared(self.columns[column * ld..].as_mut_ptr());
-        context.run(bounds.len() - 1, 4 * block.wy.n * block.wy.k * count, &|i, cancel| {
+        context.run(bounds.len() - 1, flops(&[4, block.wy.n, block.wy.k, count]), &|i, cancel| {
             cancel.check()?;
             let cols = bounds[i + 1] - bounds[i];
             let (mut z, mut y) = (Buffer::<T>::scratch(cols * ld_k)?, Buffer::<T>::scratch(cols * ld_k)?);

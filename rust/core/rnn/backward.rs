@@ -115,7 +115,7 @@ pub(crate) fn run<T: Scalar>(
         context.for_each(count, flops, &|i, context| {
             let prepared = saved.map(|saved| &saved.0[i]);
             let tape = tape.map(|tape| tape.at(i)).or_else(|| prepared?.tape());
-            let grads = (grad_h.map(|grad| grad.of_problem(i, count)), grad_last.map(|grad| grad.at(i)));
+            let grads = (grad_h.map(|grad| grad.of_problem(i, count, steps)), grad_last.map(|grad| grad.at(i)));
             one(context, &sequence.plan(layout, i), prepared, (h.at(i), tape), grads, of(i))
         })
     })

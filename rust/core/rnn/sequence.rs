@@ -101,7 +101,7 @@ impl<T: Scalar> Sequence<'_, T> {
             activation: self.activation.of_problem(i, count),
             steps: &self.steps,
             d: self.d,
-            x: self.x.of_problem(i, count),
+            x: self.x.of_problem(i, count, &self.steps),
             input_weight: self.input_weight.map(|x| Stack::new(x, count).at(i)),
             bias: self.bias.map(|x| Stack::new(x, count).at(i)),
             h0: self.h0.map(|x| Stack::new(x, count).at(i)),

@@ -13,6 +13,7 @@ use crate::stack::Stack;
 
 /// A nonlinearity.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Activation<'a, T: Element> {
     /// `a`.
     Identity,

@@ -42,6 +42,7 @@ pub(crate) use simd;
 
 /// An instruction set that this machine can run.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum InstructionSet {
     /// AVX-512 F, BW, CD, DQ, VL.
     #[cfg(target_arch = "x86_64")]

@@ -274,6 +274,22 @@ mod tests {
     }
 
     #[test]
+    fn a_panic_of_the_poll_that_panics_again_when_it_is_dropped_is_an_error() {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("dropped");
+            }
+        }
+        set_num_threads(2).unwrap();
+        let mut poll = || std::panic::panic_any(Bomb);
+        for flops in [0, usize::MAX] {
+            let outcome = Context::new(&mut poll).run(2, flops, &|_, cancel| wait(cancel));
+            assert_eq!(outcome, Err(Error::Internal("panic".to_owned())));
+        }
+    }
+
+    #[test]
     fn a_poll_that_panics_while_the_caller_waits_is_an_error() {
         let (caller, begun) = (std::thread::current().id(), AtomicUsize::new(0));
         let outcome = with_broken_poll(|context| {

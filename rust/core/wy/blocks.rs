@@ -9,6 +9,7 @@
 
 use super::compact::CompactWy;
 use crate::error::{Error, Result};
+use crate::lengths::flops;
 use crate::memory::{Buffer, collected, padded};
 use crate::operator::Reflections;
 use crate::scalar::Scalar;
@@ -73,7 +74,7 @@ impl<T: Scalar> Blocks<T> {
         let count = k.div_ceil(width);
         let mut formed: Vec<Option<CompactWy<T>>> = collected((0..count).map(|_| None))?;
         let shared = Shared(formed.as_mut_ptr());
-        context.for_each(count, 4 * n * k * width, &|i, context| {
+        context.for_each(count, flops(&[4, n, k, width]), &|i, context| {
             let wy = CompactWy::new(context, u.columns(i * width, k.min((i + 1) * width)))?;
             // SAFETY: task i alone writes entry i.
             unsafe { *shared.get().add(i) = Some(wy) };
@@ -159,7 +160,7 @@ impl<T: Scalar> Blocks<T> {
         let mut halves: Vec<Option<[Packed<T>; 2]>> = collected((0..blocks).map(|_| None))?;
         let of_halves = Shared(halves.as_mut_ptr());
         let width = (n / TASKS_OF_MATRIX).next_multiple_of(TILE).clamp(TILE, WIDEST_TASK);
-        context.run_phases(&[blocks, n.div_ceil(width)], 2 * n * n * self.k, &|phase, i, cancel| {
+        context.run_phases(&[blocks, n.div_ceil(width)], flops(&[2, n, n, self.k]), &|phase, i, cancel| {
             if phase == 0 {
                 let Block { begin, wy, .. } = &self.list[i];
                 let top = behind(i) - begin;

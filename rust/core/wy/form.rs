@@ -5,6 +5,7 @@ use super::inverse::{minus_inverse, narrow};
 use super::tau::UserTau;
 use super::{CompactWy, Factors};
 use crate::error::Result;
+use crate::lengths::flops;
 use crate::memory::{Buffer, collected, filled};
 use crate::number::Number;
 use crate::operator::Reflections;
@@ -110,7 +111,7 @@ impl<T: Scalar> CompactWy<T> {
         let tasks = [parts, 1, parts, if gram.by_strips { 0 } else { gram.tasks() }, 1 + along.tasks, along.tasks];
         let tasks = &tasks[..if along.tasks == 0 { 5 } else { 6 }];
         // A number takes as long to lay out as a hundred flops of a product.
-        context.run_phases(tasks, 4 * n * k * (k + 24) + along.flops, &|phase, i, cancel| {
+        context.run_phases(tasks, flops(&[4, n, k, k + 24]).saturating_add(along.flops), &|phase, i, cancel| {
             cancel.check()?;
             // SAFETY: tasks own their strips and what they add to sums; the one between them owns everything, and the one
             // that inverts T owns the sums and N, which the other tasks do not use.

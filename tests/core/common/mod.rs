@@ -1,6 +1,9 @@
 //! Oracles and random problems for the tests of the core.
 
+pub mod apart;
+pub mod convolution;
 pub mod delta;
+pub mod gated_norm;
 pub mod problem;
 
 use std::sync::{Mutex, PoisonError};
@@ -28,6 +31,11 @@ impl Random {
     pub fn real(&mut self) -> f64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
+    }
+
+    /// A number below another one.
+    pub fn below(&mut self, bound: usize) -> usize {
+        ((self.real() + 1.0) / 2.0 * bound as f64) as usize
     }
 
     pub fn numbers<T: Number>(&mut self, len: usize) -> Vec<T> {
