@@ -8,17 +8,11 @@ use crate::source::Source;
 
 /// One that `n` numbers can have; modReLU has this bias, or as many of its first numbers as there are pairs.
 pub fn any<'a, T: Scalar>(source: &mut Source, n: usize, modrelu_bias: &'a [T::Real]) -> Activation<'a, T> {
-    match source.below(7) {
-        0 => Activation::Identity,
-        1 => Activation::Relu,
-        2 => Activation::LeakyRelu(T::from_parts(T::Real::of(0.1), T::Real::of(0.1))),
-        3 => Activation::Tanh,
-        4 if n.is_multiple_of(2) && !T::COMPLEX => Activation::Oplu,
-        5 if T::COMPLEX => Activation::ModRelu(modrelu_bias),
-        5 if n.is_multiple_of(2) => Activation::ModRelu(&modrelu_bias[..n / 2]),
-        6 if !T::COMPLEX => Activation::RealModRelu(modrelu_bias),
-        4..=6 => Activation::Identity,
-        kind => unreachable!("no activation has number {kind}"),
+    let all = Activation::all(T::from_parts(T::Real::of(0.1), T::Real::of(0.1)), modrelu_bias);
+    match all[source.below(all.len())] {
+        phi if !phi.acts_on(n) => Activation::Identity,
+        phi @ Activation::ModRelu(bias) => Activation::ModRelu(&bias[..phi.moduli(n)]),
+        phi => phi,
     }
 }
 

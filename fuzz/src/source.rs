@@ -79,7 +79,7 @@ impl Source {
 
     /// One of the three methods, or none.
     pub fn method(&mut self) -> Option<Method> {
-        [None, Some(Method::Reflections), Some(Method::Wy), Some(Method::Dense)][self.below(4)]
+        Method::ALL.get(self.below(1 + Method::ALL.len())).copied()
     }
 
     /// How wild a problem's numbers are.

@@ -16,7 +16,6 @@ use householder::threads::Context;
 const N: usize = 5;
 const M: usize = 3;
 const ROWS: usize = 6;
-const METHODS: [Option<Method>; 3] = [Some(Method::Reflections), Some(Method::Wy), Some(Method::Dense)];
 /// Lengths that `ROWS` vectors do not have.
 const WRONG: [usize; 4] = [0, N, ROWS * N - 1, ROWS * N + N];
 
@@ -46,7 +45,7 @@ fn of_one_application() {
         for len in WRONG {
             let mut other = numbers(len);
             let w = |method| Operator::new([1, N, M], &entries).unwrap().by(method);
-            for w in METHODS.map(w) {
+            for w in Method::ALL.map(Some).map(w) {
                 refused(apply::forward(context, &w, &h, &mut other));
                 refused(apply::forward_and_save(context, &w, &h, &mut other));
                 refused(apply::backward(context, &w, &h, &other, none(), None));
@@ -122,7 +121,7 @@ fn of_many_problems() {
     refused(Operator::new([COUNT, N, M], &entries[1..]));
     let none = Gradients::default;
     in_context(|context| {
-        for method in METHODS {
+        for method in Method::ALL.map(Some) {
             let w = Operator::new([COUNT, N, M], &entries).unwrap().by(method);
             for len in [h.len() - 1, ROWS * N, h.len() + N, 0, h.len() + 1] {
                 let mut other = numbers(len);

@@ -69,7 +69,8 @@ pub fn explicit_of<T: Scalar>(
         let entry = |i: usize| match form {
             Form::UnitTrapezoidal if i == j => c64::new(1.0, 0.0),
             Form::Trapezoidal | Form::UnitTrapezoidal if i < j => c64::default(),
-            _ => to_c64(u[i * m + j]),
+            Form::Trapezoidal | Form::UnitTrapezoidal | Form::Full => to_c64(u[i * m + j]),
+            other => unreachable!("{other:?} has no definition here"),
         };
         let v: Vec<c64> = (0..n).map(entry).collect();
         let square: f64 = v.iter().map(c64::norm_sqr).sum();
