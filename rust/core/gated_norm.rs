@@ -74,7 +74,7 @@ impl<T: Exponential> Operands<'_, T> {
         self.z.expect("z", [rows, 1, width], std::iter::empty())
     }
 
-    fn check_like(&self, name: &str, array: Option<&NumbersMut<'_, T>>) -> Result<()> {
+    fn check_like(&self, name: &'static str, array: Option<&NumbersMut<'_, T>>) -> Result<()> {
         require(1, &[(name, array.map(NumbersMut::len), &[self.rows, self.width()])])
     }
 

@@ -52,12 +52,12 @@ struct Strided<P> {
 
 impl<P: Copy> Strided<P> {
     /// How many entries there are, if the rows have `width` of them.
-    fn len(&self, name: &str, width: usize) -> Result<usize> {
+    fn len(&self, name: &'static str, width: usize) -> Result<usize> {
         let [rows, columns] = self.shape;
         if columns != width {
-            return Err(Error::InvalidArgument(format!("{name}: expected rows of {width} numbers, got {columns}")));
+            return Err(Error::Width { name, expected: width, found: columns });
         }
-        rows.checked_mul(columns).ok_or_else(|| Error::InvalidArgument(format!("{name}: {rows} rows are too many")))
+        rows.checked_mul(columns).ok_or_else(|| Error::Shape { name, shape: self.shape.to_vec() })
     }
 
     /// Whether the rows stand one after the other.
@@ -80,8 +80,7 @@ fn within(len: usize, shape: [usize; 2], strides: [usize; 2]) -> Result<[isize; 
     if shape.contains(&0) || last.is_some_and(|last| last < len) {
         return Ok(strides.map(|stride| stride as isize));
     }
-    let text = format!("rows: expected {shape:?} numbers at distances {strides:?} among {len}");
-    Err(Error::InvalidArgument(text))
+    Err(Error::Reach { shape: shape.to_vec(), strides: strides.to_vec(), found: len })
 }
 
 impl<'a, T: Number> Rows<'a, T> {
@@ -93,7 +92,7 @@ impl<'a, T: Number> Rows<'a, T> {
 
     /// All rows, of `width` numbers each, one after the other.
     #[inline]
-    pub(crate) fn read(self, name: &str, width: usize) -> Result<Cow<'a, [T]>> {
+    pub(crate) fn read(self, name: &'static str, width: usize) -> Result<Cow<'a, [T]>> {
         match self.0 {
             Source::Slice(numbers) => Ok(Cow::Borrowed(numbers)),
             Source::Strided(rows, _) => rows.read(name, width),
@@ -102,7 +101,7 @@ impl<'a, T: Number> Rows<'a, T> {
 }
 
 impl<T: Number> Strided<*const T> {
-    fn read<'a>(self, name: &str, width: usize) -> Result<Cow<'a, [T]>> {
+    fn read<'a>(self, name: &'static str, width: usize) -> Result<Cow<'a, [T]>> {
         let len = self.len(name, width)?;
         if len == 0 {
             return Ok(Cow::Borrowed(&[]));
@@ -123,18 +122,22 @@ impl<'a, T: Number> RowsMut<'a, T> {
         let [near, far] = if strides[0] < strides[1] { [0, 1] } else { [1, 0] };
         let apart = |i: usize, least: usize| shape[i] <= 1 || strides[i] > least;
         let is_apart = apart(near, 0) && apart(far, shape[near].saturating_sub(1).saturating_mul(strides[near]));
-        let strides = within(numbers.len(), shape, strides)?;
+        let within = within(numbers.len(), shape, strides)?;
         if !is_apart {
-            let text = format!("rows: expected {shape:?} numbers apart from each other, got distances {strides:?}");
-            return Err(Error::InvalidArgument(text));
+            return Err(Error::Overlap { shape, strides });
         }
-        Ok(Self(Target::Strided(Strided { first: numbers.as_mut_ptr(), shape, strides }, PhantomData)))
+        Ok(Self(Target::Strided(Strided { first: numbers.as_mut_ptr(), shape, strides: within }, PhantomData)))
     }
 
     /// Calls `compute` with memory for all rows, of `width` numbers each, one after the other. Numbers that it leaves as they
     /// are may become zero.
     #[inline]
-    pub(crate) fn write<R>(self, name: &str, width: usize, compute: impl FnOnce(&mut [T]) -> Result<R>) -> Result<R> {
+    pub(crate) fn write<R>(
+        self,
+        name: &'static str,
+        width: usize,
+        compute: impl FnOnce(&mut [T]) -> Result<R>,
+    ) -> Result<R> {
         match self.0 {
             Target::Slice(numbers) => compute(numbers),
             Target::Strided(rows, _) => rows.write(name, width, compute),
@@ -143,7 +146,7 @@ impl<'a, T: Number> RowsMut<'a, T> {
 }
 
 impl<T: Number> Strided<*mut T> {
-    fn write<R>(self, name: &str, width: usize, compute: impl FnOnce(&mut [T]) -> Result<R>) -> Result<R> {
+    fn write<R>(self, name: &'static str, width: usize, compute: impl FnOnce(&mut [T]) -> Result<R>) -> Result<R> {
         let len = self.len(name, width)?;
         if len == 0 {
             return compute(&mut []);

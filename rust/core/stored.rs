@@ -122,8 +122,8 @@ impl<'a, T> Tokens<'a, T> {
         let ends = || shape.iter().zip(strides).map(|(&size, stride)| (size - 1).checked_mul(stride));
         let reach = || ends().try_fold(shape[3], |reach, end| reach.checked_add(end?));
         if !is_empty && reach().is_none_or(|reach| reach > numbers.len()) {
-            let text = format!("rows: expected {shape:?} numbers at distances {strides:?} among {}", numbers.len());
-            return Err(Error::InvalidArgument(text));
+            let (shape, strides) = (shape.to_vec(), strides.to_vec());
+            return Err(Error::Reach { shape, strides, found: numbers.len() });
         }
         Ok(Self { numbers, layout: Some((shape, strides)) })
     }
@@ -132,7 +132,7 @@ impl<'a, T> Tokens<'a, T> {
     /// `sequences` of tokens are at one distance from each other. The product of the shape must fit in usize.
     pub(crate) fn expect(
         &mut self,
-        name: &str,
+        name: &'static str,
         [tokens, heads, width]: [usize; 3],
         mut sequences: impl Iterator<Item = Range<usize>>,
     ) -> Result<()> {
@@ -140,14 +140,13 @@ impl<'a, T> Tokens<'a, T> {
         let (shape, strides) = self.layout.unwrap_or(layout);
         let found = if self.layout.is_some() { product(&shape) } else { Some(self.numbers.len()) };
         if found != Some(expected) || shape[2..] != [heads, width] {
-            let text = format!("{name}: expected {expected} numbers, got {}", found.unwrap_or(usize::MAX));
-            return Err(Error::InvalidArgument(text));
+            return Err(Error::Length { name, expected: vec![expected], found: found.unwrap_or(usize::MAX) });
         }
         self.layout = Some((shape, strides));
         if sequences.all(|sequence| self.are_even(sequence)) {
             return Ok(());
         }
-        Err(Error::InvalidArgument(format!("{name}: expected the rows of a sequence at one distance from each other")))
+        Err(Error::Uneven { name })
     }
 
     fn layout(&self) -> ([usize; 4], [usize; 3]) {

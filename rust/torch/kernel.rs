@@ -44,7 +44,7 @@ pub enum Kind {
 pub fn raised(refusal: Refusal) -> (Kind, CString) {
     let (kind, text) = match refusal {
         Refusal::Type(text) => (Kind::Type, text),
-        Refusal::Core(Error::InvalidArgument(text)) => (Kind::Value, text),
+        Refusal::Core(error) if error.is_invalid_argument() => (Kind::Value, error.to_string()),
         Refusal::Core(error @ Error::OutOfMemory { .. }) => (Kind::Memory, error.to_string()),
         Refusal::Core(error) => (Kind::Runtime, error.to_string()),
         Refusal::Runtime(text) => (Kind::Runtime, text),

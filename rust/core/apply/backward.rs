@@ -115,8 +115,7 @@ pub(crate) fn in_place<T: Scalar>(
     let rows = gradients.check(w, &[("h", h.len()), ("g", g.len())])?;
     saved.map_or(Ok(()), |saved| saved.check(w, rows))?;
     if w.is_adjoint() || gradients.h.is_some() || saved.is_some_and(Saved::is_matrix) {
-        let text = "in place: expected W by its factors, and no other place for dL/dh";
-        return Err(Error::InvalidArgument(text.to_owned()));
+        return Err(Error::unlike("in place", "W by its factors, and no other place for dL/dh"));
     }
     if rows == 0 {
         gradients.vanish();

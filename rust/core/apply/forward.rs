@@ -36,8 +36,7 @@ impl<T: Scalar> Saved<T> {
     /// Refuses what was formed of other problems than `w`, or for another number of vectors each.
     pub fn check(&self, w: &Operator<'_, T>, rows: usize) -> Result<()> {
         if self.0.len() != w.count() {
-            let text = format!("saved: expected that of {} problems, got {}", w.count(), self.0.len());
-            return Err(Error::InvalidArgument(text));
+            return Err(Error::value("saved", format!("that of {} problems", w.count()), self.0.len()));
         }
         self.0.iter().enumerate().try_for_each(|(i, formed)| match formed {
             Formed::Factors(prepared) => prepared.check(w.at(i).u, rows),

@@ -24,7 +24,7 @@ pub struct Sizes {
 impl Sizes {
     /// Checks the shape of rows `(batch, tokens, 1, channels)`. The axes of batches may be others if the rows of each
     /// sequence are at one distance from each other.
-    pub(super) fn expect<T>(&self, name: &str, rows: &mut Tokens<'_, T>) -> Result<()> {
+    pub(super) fn expect<T>(&self, name: &'static str, rows: &mut Tokens<'_, T>) -> Result<()> {
         let &Self { batch, tokens, channels, .. } = self;
         rows.expect(name, [batch * tokens, 1, channels], (0..batch).map(|i| i * tokens..(i + 1) * tokens))
     }
@@ -50,8 +50,8 @@ impl<T: Exponential> Operands<'_, T> {
     pub(super) fn check(&mut self) -> Result<()> {
         let Sizes { batch, tokens, channels, taps } = self.sizes;
         if channels == 0 || taps == 0 || product(&[batch, tokens, channels, size_of::<T>()]).is_none() {
-            let text = format!("sizes: expected positive numbers of channels and taps, got {:?}", self.sizes);
-            return Err(Error::InvalidArgument(text));
+            let found = format!("{:?}", self.sizes);
+            return Err(Error::value("sizes", "positive numbers of channels and taps", found));
         }
         self.sizes.expect("x", &mut self.x)?;
         let bias = self.bias.map(<[T]>::len);
@@ -59,7 +59,7 @@ impl<T: Exponential> Operands<'_, T> {
     }
 
     /// Checks the length of an array like the outputs.
-    pub(super) fn check_outputs(&self, name: &str, array: &NumbersMut<'_, T>) -> Result<()> {
+    pub(super) fn check_outputs(&self, name: &'static str, array: &NumbersMut<'_, T>) -> Result<()> {
         let Sizes { batch, tokens, channels, .. } = self.sizes;
         require(1, &[(name, Some(array.len()), &[batch, tokens, channels])])
     }

@@ -119,21 +119,19 @@ pub fn interval(key_width: usize, value_width: usize) -> Result<usize> {
 }
 
 /// The number of numbers of an array of this shape.
-fn product(name: &str, shape: &[usize]) -> Result<usize> {
+fn product(name: &'static str, shape: &[usize]) -> Result<usize> {
     let fits = |count: &usize| count.checked_mul(size_of::<f64>()).is_some_and(|bytes| isize::try_from(bytes).is_ok());
-    lengths::product(shape)
-        .filter(fits)
-        .ok_or_else(|| Error::InvalidArgument(format!("{name}: no array has the shape {shape:?}")))
+    lengths::product(shape).filter(fits).ok_or_else(|| Error::Shape { name, shape: shape.to_vec() })
 }
 
 /// Checks the length of an array that may be absent.
-pub(super) fn expect<T>(name: &str, array: Option<&[T]>, expected: usize) -> Result<()> {
+pub(super) fn expect<T>(name: &'static str, array: Option<&[T]>, expected: usize) -> Result<()> {
     require(1, &[(name, array.map(<[T]>::len), &[expected])])
 }
 
 /// Checks an array of `each` rows a token.
 pub(super) fn expect_rows<T>(
-    name: &str,
+    name: &'static str,
     array: &mut Tokens<'_, T>,
     sequences: &[Range<usize>],
     shape: [usize; 3],
@@ -152,9 +150,8 @@ impl Sizes {
         let Sizes { heads, value_heads, key_width, value_width, reflections } = *self;
         if [heads, value_heads, key_width, value_width, reflections].contains(&0) || !value_heads.is_multiple_of(heads)
         {
-            return Err(Error::InvalidArgument(format!(
-                "sizes: expected positive ones and value heads a multiple of heads, got {self:?}"
-            )));
+            let found = format!("{self:?}");
+            return Err(Error::value("sizes", "positive ones and value heads a multiple of heads", found));
         }
         product("a state", &[value_heads, key_width, value_width])?;
         product("a chunk of keys", &[CHUNK, heads, key_width])?;
@@ -214,9 +211,8 @@ impl<'a, T: Exponential> Problem<'a, T> {
         let mut tokens = 0;
         for sequence in sequences {
             if sequence.start != tokens || sequence.end < tokens {
-                return Err(Error::InvalidArgument(format!(
-                    "sequences: expected each to begin where the last one ends, got {sequence:?} at {tokens}"
-                )));
+                let found = format!("{sequence:?} at {tokens}");
+                return Err(Error::value("sequences", "each to begin where the last one ends", found));
             }
             tokens = sequence.end;
         }
@@ -237,7 +233,7 @@ impl<'a, T: Exponential> Problem<'a, T> {
         product("out", &[tokens, value_heads, value_width])?;
         expect("skip", skip, value_heads)?;
         if skip.is_some() && reflections > 1 {
-            return Err(Error::InvalidArgument(format!("skip: expected one step a token, got {reflections}")));
+            return Err(Error::value("skip", "one step a token", reflections));
         }
         let problem = Self(operands);
         product("kept", &[problem.kept_states(), value_heads, key_width, value_width])?;
@@ -264,7 +260,7 @@ impl<'a, T: Exponential> Problem<'a, T> {
     pub(super) fn positive_gate(&self) -> Error {
         let mut gates = self.gate.numbers().into_iter().flatten();
         let found = gates.find(|&&gate| gate > T::ZERO).map_or(f64::NAN, |gate| gate.to_f64());
-        Error::InvalidArgument(format!("g: expected logarithms of decays, which are at most 0, got {found}"))
+        Error::value("g", "logarithms of decays, which are at most 0", found)
     }
 
     /// Gates of a token and value head: none, one, or one for each row of the state.
@@ -375,7 +371,7 @@ impl<T: Exponential> Results<'_, T> {
         require(1, &[("out", self.out.as_ref().map(NumbersMut::len), &[out])])?;
         expect("last", self.last.as_deref(), last)?;
         if self.in_place && (self.last.is_none() || problem.initial.is_some()) {
-            return Err(Error::InvalidArgument("last: expected the initial states there, and nowhere else".into()));
+            return Err(Error::unlike("last", "the initial states there, and nowhere else"));
         }
         check_kept(self.kept.as_deref(), kept)
     }
@@ -384,9 +380,7 @@ impl<T: Exponential> Results<'_, T> {
 /// Checks that there is room for all kept states.
 pub fn check_kept<T>(array: Option<&[T]>, needed: usize) -> Result<()> {
     match array {
-        Some(array) if array.len() < needed => {
-            Err(Error::InvalidArgument(format!("kept: expected at least {needed} numbers, got {}", array.len())))
-        }
+        Some(array) if array.len() < needed => Err(Error::Short { name: "kept", needed, found: array.len() }),
         _ => Ok(()),
     }
 }

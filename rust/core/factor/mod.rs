@@ -114,7 +114,7 @@ pub fn departure<T: Scalar>(context: &mut Context<'_>, n: usize, q: &[T]) -> Res
 /// [`departure`], to be compiled for each type.
 pub(crate) fn distance<T: Scalar>(context: &mut Context<'_>, n: usize, q: &[T]) -> Result<f64> {
     if n == 0 {
-        return Err(Error::InvalidArgument("Q: expected n >= 1, got n = 0".to_owned()));
+        return Err(Error::value("Q", "n >= 1", "n = 0"));
     }
     require(1, &[("Q", Some(q.len()), &[n, n])])?;
     let product = outer(context, n, q, q)?; // conj(Q* Q)
@@ -181,7 +181,7 @@ pub(crate) fn reduce_columns<T: Scalar>(
 fn check<T: Scalar>(n: usize, m: usize, q: &[T], u: &[T], phases: Option<&[T::Real]>) -> Result<()> {
     Operator::new([1, n, m], u)?;
     if phases.is_some() && !T::COMPLEX {
-        return Err(Error::InvalidArgument("phases: expected none, because Q is real".to_owned()));
+        return Err(Error::unlike("phases", "none, because Q is real"));
     }
     require(1, &[("Q", Some(q.len()), &[n, n]), ("phases", phases.map(<[_]>::len), &[n])])
 }

@@ -52,7 +52,7 @@ impl<T: Scalar> Recurrence<T> {
     pub(crate) fn prepare(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Self> {
         let w = &sequence.operator;
         if w.count() != 1 {
-            return Err(Error::InvalidArgument(format!("expected one operator, got {}", w.count())));
+            return Err(Error::value("", "one operator", w.count()));
         }
         sequence.check()?;
         let (plan, isa) = (sequence.plan(sequence.layout_for(STEPS)?, 0), context.isa);

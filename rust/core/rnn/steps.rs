@@ -32,9 +32,8 @@ impl Steps {
         let mut offsets = filled(sizes.len() + 1, 0_usize)?;
         for (t, &size) in sizes.iter().enumerate() {
             if size <= 0 || (t > 0 && size > sizes[t - 1]) {
-                return Err(Error::InvalidArgument(format!(
-                    "steps: expected positive numbers that never increase, got {size} at step {t}"
-                )));
+                let found = format!("{size} at step {t}");
+                return Err(Error::value("steps", "positive numbers that never increase", found));
             }
             let sum = offsets[t].checked_add(size as usize).filter(|&sum| isize::try_from(sum).is_ok());
             offsets[t + 1] = sum.ok_or_else(|| Error::InvalidArgument("steps: too many rows".to_owned()))?;
@@ -113,7 +112,7 @@ impl<'a, T> Series<'a, T> {
     }
 
     /// Whether there are as many numbers as vectors of this width need, for `count` problems.
-    pub(super) fn check(&self, name: &str, count: usize, steps: &Steps, width: usize) -> Result<()> {
+    pub(super) fn check(&self, name: &'static str, count: usize, steps: &Steps, width: usize) -> Result<()> {
         let len = Some(self.numbers.len());
         let Some(strides) = self.strides else {
             return lengths::require(count, &[(name, len, &[steps.rows(), width])]);

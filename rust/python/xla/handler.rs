@@ -75,8 +75,8 @@ fn report(api: &Api, refusal: Refusal) -> *mut XlaError {
     };
     let code = match error {
         Error::OutOfMemory { .. } => RESOURCE_EXHAUSTED,
-        Error::InvalidArgument(_) => INVALID_ARGUMENT,
-        _ => INTERNAL,
+        Error::Interrupted | Error::Internal(_) => INTERNAL,
+        _ => INVALID_ARGUMENT,
     };
     let message = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
     let arguments = ErrorCreateArguments {

@@ -8,6 +8,7 @@ pub mod problem;
 
 use std::sync::{Mutex, PoisonError};
 
+use householder::error::Result;
 use householder::number::{Number, Real, c64};
 use householder::operator::Form;
 use householder::scalar::Scalar;
@@ -134,6 +135,16 @@ pub fn number_of_threads() -> impl Fn(usize) {
     move |threads| {
         let _ = &alone;
         set_num_threads(threads).unwrap();
+    }
+}
+
+/// Why these arguments are refused.
+#[track_caller]
+pub fn refusal_of<X>(outcome: Result<X>) -> String {
+    match outcome {
+        Err(error) if error.is_invalid_argument() => error.to_string(),
+        Err(other) => panic!("another error: {other}"),
+        Ok(_) => panic!("not refused"),
     }
 }
 
