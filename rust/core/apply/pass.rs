@@ -65,7 +65,7 @@ pub struct Pass<'a, T: Scalar> {
 
 /// A step of the pass; vectors or coordinates are its tasks.
 #[derive(Clone, Copy)]
-enum Phase {
+enum Stage {
     /// All blocks forward.
     Sweep,
     /// `b` behind the previous block, `a` before this one, and `w`.
@@ -95,55 +95,55 @@ impl<T: Scalar> Pass<'_, T> {
             }
             return Ok(());
         }
-        let mut phases = Vec::new();
+        let mut stages = Vec::new();
         if !self.identity && (p > 1 || self.y.is_none() || self.c.is_some()) {
-            phases.push(Phase::Sweep);
+            stages.push(Stage::Sweep);
         }
         for block in 0..p {
-            phases.push(Phase::Back(block));
+            stages.push(Stage::Back(block));
             if self.grad_u.is_some() || self.grad_tau.is_some() {
-                phases.push(Phase::Middle(block));
+                stages.push(Stage::Middle(block));
             }
             if self.grad_u.is_some() {
-                phases.push(Phase::Sum(block));
+                stages.push(Stage::Sum(block));
             }
         }
         if self.q.is_some() && !self.identity && !self.leaves_early() {
-            phases.push(Phase::Leave);
+            stages.push(Stage::Leave);
         }
-        let bounds: Vec<Vec<usize>> = phases.iter().map(|&phase| self.bounds(phase)).collect();
+        let bounds: Vec<Vec<usize>> = stages.iter().map(|&stage| self.bounds(stage)).collect();
         let counts: Vec<usize> = bounds.iter().map(|bounds| bounds.len() - 1).collect();
         let workspace = Workspace::new(self.blocks, rows, self.y)?;
         let flops = flops(&[14, self.blocks.n, self.blocks.k, rows]);
-        context.run_phases(&counts, flops, &|phase, task, cancel| {
+        context.run_stages(&counts, flops, &|stage, task, cancel| {
             cancel.check()?;
-            let (begin, end) = (bounds[phase][task], bounds[phase][task + 1]);
-            // SAFETY: within a phase tasks own disjoint vectors, or disjoint coordinates of dL/dU; what they share they
-            // only read. Phases follow one another.
+            let (begin, end) = (bounds[stage][task], bounds[stage][task + 1]);
+            // SAFETY: within a stage tasks own disjoint vectors, or disjoint coordinates of dL/dU; what they share they
+            // only read. Stages follow one another.
             unsafe {
-                match phases[phase] {
-                    Phase::Sweep => self.sweep(isa, &workspace, begin, end),
-                    Phase::Back(block) => self.back(isa, &workspace, block, begin, end),
-                    Phase::Middle(block) => self.middle(isa, &workspace, block),
-                    Phase::Sum(block) => self.sum(isa, &workspace, block, begin, end)?,
-                    Phase::Leave => self.leave(isa, &workspace, p - 1, begin, end),
+                match stages[stage] {
+                    Stage::Sweep => self.sweep(isa, &workspace, begin, end),
+                    Stage::Back(block) => self.back(isa, &workspace, block, begin, end),
+                    Stage::Middle(block) => self.middle(isa, &workspace, block),
+                    Stage::Sum(block) => self.sum(isa, &workspace, block, begin, end)?,
+                    Stage::Leave => self.leave(isa, &workspace, p - 1, begin, end),
                 }
             }
             Ok(())
         })
     }
 
-    /// How a phase is split, by shape alone.
-    fn bounds(&self, phase: Phase) -> Vec<usize> {
+    /// How a stage is split, by shape alone.
+    fn bounds(&self, stage: Stage) -> Vec<usize> {
         let first = |block: usize| self.first_vector(block);
         let vectors = |first: usize| -> Vec<usize> {
             slices(self.a.count - first, TASK, TASKS).into_iter().map(|i| first + i).collect()
         };
-        match phase {
-            Phase::Sweep | Phase::Leave => vectors(0),
-            Phase::Back(block) => vectors(first(block)),
-            Phase::Middle(_) => vec![0, 1],
-            Phase::Sum(block) => slices(self.blocks.list[block].wy.n, COORDINATES, TASKS),
+        match stage {
+            Stage::Sweep | Stage::Leave => vectors(0),
+            Stage::Back(block) => vectors(first(block)),
+            Stage::Middle(_) => vec![0, 1],
+            Stage::Sum(block) => slices(self.blocks.list[block].wy.n, COORDINATES, TASKS),
         }
     }
 

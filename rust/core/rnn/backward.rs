@@ -165,16 +165,16 @@ fn one<T: Scalar>(
     if parts > 1 {
         let whole = (0, sequence.steps.batch());
         let ring = Ring::new(sequence, whole, width_of_grad_x, &mut sums[0])?;
-        let mut phases = Vec::new();
-        run.each_phase(whole, &ring, |phase| {
-            phases.try_reserve(1).map_err(|_| Error::OutOfMemory { bytes: size_of_val(&phases[..]) })?;
-            phases.push(phase);
+        let mut stages = Vec::new();
+        run.each_stage(whole, &ring, |stage| {
+            stages.try_reserve(1).map_err(|_| Error::OutOfMemory { bytes: size_of_val(&stages[..]) })?;
+            stages.push(stage);
             Ok(())
         })?;
-        context.run_phases(&filled(phases.len(), parts)?, flops, &|phase, part, cancel| {
+        context.run_stages(&filled(stages.len(), parts)?, flops, &|stage, part, cancel| {
             cancel.check()?;
-            // SAFETY: tasks of a phase own disjoint coordinates; phases follow one another.
-            unsafe { run.phase(phases[phase], whole, rows[part]..rows[part + 1], &ring, &mut []) };
+            // SAFETY: tasks of a stage own disjoint coordinates; stages follow one another.
+            unsafe { run.stage(stages[stage], whole, rows[part]..rows[part + 1], &ring, &mut []) };
             Ok(())
         })?;
     } else {
@@ -185,11 +185,11 @@ fn one<T: Scalar>(
                 let sums = &mut *shared.get().add(i);
                 let slice = (slices[i], slices[i + 1]);
                 let ring = Ring::new(sequence, slice, width_of_grad_x, sums)?;
-                run.each_phase(slice, &ring, |phase| {
-                    if matches!(phase, Phase::Sum { .. }) {
+                run.each_stage(slice, &ring, |stage| {
+                    if matches!(stage, Stage::Sum { .. }) {
                         cancel.check()?;
                     }
-                    run.phase(phase, slice, 0..n, &ring, &mut sums.activation_bias);
+                    run.stage(stage, slice, 0..n, &ring, &mut sums.activation_bias);
                     Ok(())
                 })
             }
@@ -223,7 +223,7 @@ struct Run<'a, T: Scalar> {
 
 /// A piece of the work on a slice of the batch. All coordinates must finish it before the next piece begins.
 #[derive(Clone, Copy)]
-enum Phase {
+enum Stage {
     /// `delta` of the last step.
     Enter { t: usize },
     /// From `delta_t` in ring rows `base..`, all of it, to `delta_{t-1}` behind them.
@@ -238,67 +238,67 @@ enum Phase {
 }
 
 impl<T: Scalar> Run<'_, T> {
-    /// All phases of the sequences `slice.0..slice.1`, in order.
-    fn each_phase(
+    /// All stages of the sequences `slice.0..slice.1`, in order.
+    fn each_stage(
         &self,
         slice: (usize, usize),
         ring: &Ring<T>,
-        mut run: impl FnMut(Phase) -> Result<()>,
+        mut run: impl FnMut(Stage) -> Result<()>,
     ) -> Result<()> {
         let steps = self.sequence.steps;
         let count = |t: usize| steps.rows_of(t, slice).1;
         let mut high = (0..steps.count()).rfind(|&t| count(t) > 0).map_or(0, |last| last + 1);
-        run(Phase::Enter { t: high - 1 })?;
+        run(Stage::Enter { t: high - 1 })?;
         while high > 0 {
             let low = high.saturating_sub(ring.steps);
             let mut rows = 0;
             for t in (low..high).rev() {
-                run(Phase::Step { t, base: rows })?;
+                run(Stage::Step { t, base: rows })?;
                 rows += count(t);
             }
             if self.grad_x.as_ref().is_some_and(|grad_x| grad_x.ring_width() > 0) {
-                run(Phase::Inputs { t: low, rows })?;
+                run(Stage::Inputs { t: low, rows })?;
             }
             if T::COMPLEX || self.project.is_some() {
-                run(Phase::Operands { rows })?;
+                run(Stage::Operands { rows })?;
             }
-            run(Phase::Sum { t: low, rows })?;
+            run(Stage::Sum { t: low, rows })?;
             high = low;
         }
         Ok(())
     }
 
-    /// One phase, for coordinates `range`: all of them, unless `W` is formed and phi is pointwise.
+    /// One stage, for coordinates `range`: all of them, unless `W` is formed and phi is pointwise.
     ///
     /// # Safety
-    /// The caller owns these coordinates of the ring, the sums and the gradients, and all phases before have ended.
-    unsafe fn phase(
+    /// The caller owns these coordinates of the ring, the sums and the gradients, and all stages before have ended.
+    unsafe fn stage(
         &self,
-        phase: Phase,
+        stage: Stage,
         slice: (usize, usize),
         range: Range<usize>,
         ring: &Ring<T>,
         grad_activation_bias: &mut [T::Real],
     ) {
-        match phase {
-            Phase::Enter { t } => {
+        match stage {
+            Stage::Enter { t } => {
                 self.enter(slice, t, 0, ring.delta, range);
                 self.rest_of_activation(slice, t, ring.delta, grad_activation_bias);
             }
-            Phase::Step { t, base } => {
+            Stage::Step { t, base } => {
                 let next = ring.delta.from(0, base + self.sequence.steps.rows_of(t, slice).1);
                 self.step(slice, t, base, range, ring);
                 if t > 0 {
                     self.rest_of_activation(slice, t - 1, next, grad_activation_bias);
                 }
             }
-            Phase::Inputs { t, rows } => {
+            Stage::Inputs { t, rows } => {
                 if let Some(grad_x) = &self.grad_x {
                     grad_x.ring(slice, t, rows, ring.delta, ring.grad_x, &range);
                 }
             }
-            Phase::Operands { rows } => ring.make_operands(self.isa, rows, range, self.project.as_ref()),
-            Phase::Sum { t, rows } => {
+            Stage::Operands { rows } => ring.make_operands(self.isa, rows, range, self.project.as_ref()),
+            Stage::Sum { t, rows } => {
                 ring.add_to_sums(self.isa, rows, range.clone(), self.ahead(slice, t, ring.steps));
                 let carried = if t > 0 { self.sequence.steps.rows_of(t - 1, slice).1 } else { 0 };
                 for b in 0..carried {
@@ -312,7 +312,7 @@ impl<T: Scalar> Run<'_, T> {
     /// `delta = phi'(h) o dL/dh` for the sequences from `first` (within the slice) on that end at step `t`.
     ///
     /// # Safety
-    /// As of [`Run::phase`].
+    /// As of [`Run::stage`].
     unsafe fn enter(&self, slice: (usize, usize), t: usize, first: usize, delta: View<T>, range: Range<usize>) {
         let (n, begin) = (self.sequence.n(), range.start);
         let steps = self.sequence.steps;
@@ -333,7 +333,7 @@ impl<T: Scalar> Run<'_, T> {
     /// The part of `phi'` that waits for whole vectors, for all `delta` of step `t`.
     ///
     /// # Safety
-    /// As of [`Run::phase`], for all coordinates.
+    /// As of [`Run::stage`], for all coordinates.
     unsafe fn rest_of_activation(
         &self,
         slice: (usize, usize),
@@ -357,7 +357,7 @@ impl<T: Scalar> Run<'_, T> {
     /// From `delta_t` in ring rows `base..` to `delta_{t-1}` behind them.
     ///
     /// # Safety
-    /// As of [`Run::phase`].
+    /// As of [`Run::stage`].
     unsafe fn step(&self, slice: (usize, usize), t: usize, base: usize, range: Range<usize>, ring: &Ring<T>) {
         let (Plan { steps, activation, h0, x, d, .. }, Layout { rank, width }) = (self.sequence, self.sequence.layout);
         let (n, d, begin) = (self.sequence.n(), *d, range.start);

@@ -175,17 +175,17 @@ fn states<T: Scalar>(
         h: Shared(h.as_mut_ptr()),
         tape: tape.map(|tape| Shared(tape.as_mut_ptr())),
     };
-    // Tasks are slices of the batch, which go through all steps in one phase, or parts of the coordinates, a phase a step.
-    let phases = if parts.len() > 2 { steps } else { 1 };
+    // Tasks are slices of the batch, which go through all steps in one stage, or parts of the coordinates, a stage a step.
+    let stages = if parts.len() > 2 { steps } else { 1 };
     let tasks: Vec<_> = slices.windows(2).flat_map(|b| parts.windows(2).map(|r| ((b[0], b[1]), r[0]..r[1]))).collect();
     let mut workspaces =
         tasks.iter().map(|(slice, range)| run.workspace(*slice, range.len())).collect::<Result<Vec<_>>>()?;
     let workspaces = Shared(workspaces.as_mut_ptr());
     // A check for cancellation takes as long as thousands of flops.
     let often = 1 + 1_000_000 * steps * tasks.len() / sequence.flops().max(1);
-    context.run_phases(&filled(phases, tasks.len())?, sequence.flops(), &|phase, i, cancel| {
+    context.run_stages(&filled(stages, tasks.len())?, sequence.flops(), &|stage, i, cancel| {
         let (slice, range) = &tasks[i];
-        for t in phase * steps / phases..(phase + 1) * steps / phases {
+        for t in stage * steps / stages..(stage + 1) * steps / stages {
             if t.is_multiple_of(often) {
                 cancel.check()?;
             }
