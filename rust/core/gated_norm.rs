@@ -26,7 +26,7 @@ use crate::simd::vector::dot;
 use crate::stored::{NumbersMut, Tokens};
 use crate::threads::Context;
 use crate::view::Shared;
-use crate::workspace::Rows;
+use crate::workspace::WorkRows;
 
 /// Rows of a task, whose contributions to `dw` are added up.
 const TASK: usize = 512;
@@ -110,7 +110,7 @@ pub(crate) fn forward_of_type<T: Exponential>(
     let out = out.rows(width);
     context.run(operands.tasks(), flops(&[20, operands.rows, width]), &|task, cancel| {
         cancel.check()?;
-        let (mut x, mut z) = (Rows::zeroed(TILE, width)?, Rows::zeroed(TILE, width)?);
+        let (mut x, mut z) = (WorkRows::zeroed(TILE, width)?, WorkRows::zeroed(TILE, width)?);
         for tile in operands.tiles(task) {
             read(isa, &operands.x, tile, &mut x);
             read(isa, &operands.z, tile, &mut z);
@@ -154,8 +154,8 @@ pub(crate) fn backward_of_type<T: Exponential>(
     context.run(operands.tasks(), flops(&[50, operands.rows, width]), &|task, cancel| {
         cancel.check()?;
         let [mut x, mut z, mut grad] =
-            [Rows::zeroed(TILE, width)?, Rows::zeroed(TILE, width)?, Rows::zeroed(TILE, width)?];
-        let mut products = Rows::zeroed(1, width)?;
+            [WorkRows::zeroed(TILE, width)?, WorkRows::zeroed(TILE, width)?, WorkRows::zeroed(TILE, width)?];
+        let mut products = WorkRows::zeroed(1, width)?;
         // SAFETY: tasks have numbers of their own.
         let sum = unsafe { std::slice::from_raw_parts_mut(shared.get().add(task * width), width) };
         for tile in operands.tiles(task) {
@@ -188,7 +188,7 @@ pub(crate) fn backward_of_type<T: Exponential>(
 }
 
 /// Reads the rows of a tile.
-fn read<T: Exponential>(isa: InstructionSet, from: &Tokens<'_, T>, tile: (usize, usize), to: &mut Rows<T>) {
+fn read<T: Exponential>(isa: InstructionSet, from: &Tokens<'_, T>, tile: (usize, usize), to: &mut WorkRows<T>) {
     let mut first = 0;
     for piece in from.pieces(tile, 0) {
         to.read(isa, first, piece);

@@ -74,13 +74,13 @@ impl<T> NumbersMut<'_, T> {
     }
 
     /// The first of rows of `width` numbers, one after the other.
-    pub(crate) fn rows(&mut self, width: usize) -> Stored<T> {
+    pub(crate) fn rows(&mut self, width: usize) -> StoredRows<T> {
         let (ptr, format) = match self {
             Self::Full(numbers) => (numbers.as_mut_ptr().cast(), Format::Full),
             Self::BFloat16(numbers) => (numbers.as_mut_ptr().cast(), Format::BFloat16),
             Self::Float16(numbers) => (numbers.as_mut_ptr().cast(), Format::Float16),
         };
-        Stored { ptr, format, ld: width, count: self.len().checked_div(width).unwrap_or(0), numbers: PhantomData }
+        StoredRows { ptr, format, ld: width, count: self.len().checked_div(width).unwrap_or(0), numbers: PhantomData }
     }
 }
 
@@ -165,16 +165,20 @@ impl<'a, T> Tokens<'a, T> {
     }
 
     /// `count` rows of a head, from a token on, counted over all batches. They are at one distance from each other.
-    pub(crate) fn rows(&self, (first, count): (usize, usize), head: usize) -> Stored<T> {
+    pub(crate) fn rows(&self, (first, count): (usize, usize), head: usize) -> StoredRows<T> {
         let ([_, tokens, ..], [of_batch, of_token, of_head]) = self.layout();
         let (ptr, format) = self.numbers.place();
         let batch = first.checked_div(tokens).unwrap_or(0);
-        let rows = Stored { ptr, format, ld: of_token, count, numbers: PhantomData };
+        let rows = StoredRows { ptr, format, ld: of_token, count, numbers: PhantomData };
         rows.skip(batch * of_batch + (first - batch * tokens) * of_token + head * of_head)
     }
 
     /// The same rows at any distances, in pieces of one batch each.
-    pub(crate) fn pieces(&self, (mut first, count): (usize, usize), head: usize) -> impl Iterator<Item = Stored<T>> {
+    pub(crate) fn pieces(
+        &self,
+        (mut first, count): (usize, usize),
+        head: usize,
+    ) -> impl Iterator<Item = StoredRows<T>> {
         let ([_, tokens, ..], end) = (self.layout().0, first + count);
         std::iter::from_fn(move || {
             let begin = first;
@@ -196,7 +200,7 @@ enum Format {
 ///
 /// Who reads or writes them owns them meanwhile.
 #[derive(Clone, Copy)]
-pub(crate) struct Stored<T> {
+pub(crate) struct StoredRows<T> {
     ptr: *mut c_void,
     format: Format,
     ld: usize,
@@ -206,11 +210,11 @@ pub(crate) struct Stored<T> {
 }
 
 // SAFETY: whoever hands rows to several tasks promises that what one writes, no other touches at the same time.
-unsafe impl<T> Send for Stored<T> {}
+unsafe impl<T> Send for StoredRows<T> {}
 // SAFETY: as above.
-unsafe impl<T> Sync for Stored<T> {}
+unsafe impl<T> Sync for StoredRows<T> {}
 
-impl<T> Stored<T> {
+impl<T> StoredRows<T> {
     /// No rows.
     pub fn none() -> Self {
         Self { ptr: std::ptr::null_mut(), format: Format::Full, ld: 0, count: 0, numbers: PhantomData }
@@ -247,7 +251,7 @@ impl<T> Stored<T> {
     }
 }
 
-impl<T: Real> Stored<T> {
+impl<T: Real> StoredRows<T> {
     /// Copies `width` numbers of each row to workspace.
     ///
     /// # Safety

@@ -55,7 +55,7 @@ pub(crate) fn contiguous<T: Scalar>(
     let (h, g) = (Stack::new(h, count), Stack::new(g, count));
     if saved.is_none() && lanes::suit(w, rows, isa) {
         let group = lanes::group::<T>(isa);
-        let workspace = || lanes::Backward::new(w, group, rows);
+        let workspace = || lanes::LanesBackward::new(w, group, rows);
         return gradients.by_problems(w, |of| {
             context.for_each_with(count.div_ceil(group), flops, &workspace, &|i, workspace, _| {
                 let problems = lanes::problems(group, i, count);

@@ -72,7 +72,7 @@ pub(crate) fn contiguous<T: Scalar>(
     let (h, out) = (Stack::new(h, count), StackMut::new(out, count));
     if lanes::suit(w, rows, isa) {
         let group = lanes::group::<T>(isa);
-        let workspace = || lanes::Forward::new(w, group, rows);
+        let workspace = || lanes::LanesForward::new(w, group, rows);
         return context.for_each_with(count.div_ceil(group), flops, &workspace, &|i, workspace, _| {
             let problems = lanes::problems(group, i, count);
             // SAFETY: each group writes its own part.

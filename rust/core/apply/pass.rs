@@ -65,7 +65,7 @@ pub struct Pass<'a, T: Scalar> {
 
 /// A step of the pass; vectors or coordinates are its tasks.
 #[derive(Clone, Copy)]
-enum Stage {
+enum PassStage {
     /// All blocks forward.
     Sweep,
     /// `b` behind the previous block, `a` before this one, and `w`.
@@ -97,19 +97,19 @@ impl<T: Scalar> Pass<'_, T> {
         }
         let mut stages = Vec::new();
         if !self.identity && (p > 1 || self.y.is_none() || self.c.is_some()) {
-            stages.push(Stage::Sweep);
+            stages.push(PassStage::Sweep);
         }
         for block in 0..p {
-            stages.push(Stage::Back(block));
+            stages.push(PassStage::Back(block));
             if self.grad_u.is_some() || self.grad_tau.is_some() {
-                stages.push(Stage::Middle(block));
+                stages.push(PassStage::Middle(block));
             }
             if self.grad_u.is_some() {
-                stages.push(Stage::Sum(block));
+                stages.push(PassStage::Sum(block));
             }
         }
         if self.q.is_some() && !self.identity && !self.leaves_early() {
-            stages.push(Stage::Leave);
+            stages.push(PassStage::Leave);
         }
         let bounds: Vec<Vec<usize>> = stages.iter().map(|&stage| self.bounds(stage)).collect();
         let counts: Vec<usize> = bounds.iter().map(|bounds| bounds.len() - 1).collect();
@@ -122,11 +122,11 @@ impl<T: Scalar> Pass<'_, T> {
             // only read. Stages follow one another.
             unsafe {
                 match stages[stage] {
-                    Stage::Sweep => self.sweep(isa, &workspace, begin, end),
-                    Stage::Back(block) => self.back(isa, &workspace, block, begin, end),
-                    Stage::Middle(block) => self.middle(isa, &workspace, block),
-                    Stage::Sum(block) => self.sum(isa, &workspace, block, begin, end)?,
-                    Stage::Leave => self.leave(isa, &workspace, p - 1, begin, end),
+                    PassStage::Sweep => self.sweep(isa, &workspace, begin, end),
+                    PassStage::Back(block) => self.back(isa, &workspace, block, begin, end),
+                    PassStage::Middle(block) => self.middle(isa, &workspace, block),
+                    PassStage::Sum(block) => self.sum(isa, &workspace, block, begin, end)?,
+                    PassStage::Leave => self.leave(isa, &workspace, p - 1, begin, end),
                 }
             }
             Ok(())
@@ -134,16 +134,16 @@ impl<T: Scalar> Pass<'_, T> {
     }
 
     /// How a stage is split, by shape alone.
-    fn bounds(&self, stage: Stage) -> Vec<usize> {
+    fn bounds(&self, stage: PassStage) -> Vec<usize> {
         let first = |block: usize| self.first_vector(block);
         let vectors = |first: usize| -> Vec<usize> {
             slices(self.a.count - first, TASK, TASKS).into_iter().map(|i| first + i).collect()
         };
         match stage {
-            Stage::Sweep | Stage::Leave => vectors(0),
-            Stage::Back(block) => vectors(first(block)),
-            Stage::Middle(_) => vec![0, 1],
-            Stage::Sum(block) => slices(self.blocks.list[block].wy.n, COORDINATES, TASKS),
+            PassStage::Sweep | PassStage::Leave => vectors(0),
+            PassStage::Back(block) => vectors(first(block)),
+            PassStage::Middle(_) => vec![0, 1],
+            PassStage::Sum(block) => slices(self.blocks.list[block].wy.n, COORDINATES, TASKS),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::exponential::Exponential;
 use crate::lengths::{self, flops, require};
 use crate::memory::collected;
-use crate::stored::{NumbersMut, Stored, Tokens};
+use crate::stored::{NumbersMut, StoredRows, Tokens};
 use crate::view::{Shared, View};
 
 /// Steps of a chunk. More steps cost arithmetic within the chunk; fewer steps move the state through memory more often.
@@ -303,7 +303,12 @@ impl<'a, T: Exponential> Problem<'a, T> {
     }
 
     /// Rows of queries and of keys of `len` steps from step `first` of a sequence on, whose first token is `token`.
-    pub(super) fn queries_and_keys(&self, token: usize, (first, len): (usize, usize), head: usize) -> [Stored<T>; 2] {
+    pub(super) fn queries_and_keys(
+        &self,
+        token: usize,
+        (first, len): (usize, usize),
+        head: usize,
+    ) -> [StoredRows<T>; 2] {
         let reflections = self.sizes.reflections;
         let begin = first / reflections;
         let queries = (first + len) / reflections - begin;
@@ -322,24 +327,30 @@ impl<'a, T: Exponential> Problem<'a, T> {
     }
 
     /// Rows of the values of `len` steps from step `first` of a sequence on, from a column on.
-    pub(super) fn values(&self, token: usize, (first, len): (usize, usize), head: usize, column: usize) -> Stored<T> {
+    pub(super) fn values(
+        &self,
+        token: usize,
+        (first, len): (usize, usize),
+        head: usize,
+        column: usize,
+    ) -> StoredRows<T> {
         self.v.rows((token * self.sizes.reflections + first, len), head).part(0, len, column)
     }
 
     /// The first of the rows of an array like the outputs or the values, each of all heads.
-    pub(super) fn values_in(&self, array: Option<NumbersMut<'_, T>>) -> Stored<T> {
+    pub(super) fn values_in(&self, array: Option<NumbersMut<'_, T>>) -> StoredRows<T> {
         let width = self.sizes.value_heads * self.sizes.value_width;
-        array.map_or_else(Stored::none, |mut array| array.rows(width))
+        array.map_or_else(StoredRows::none, |mut array| array.rows(width))
     }
 
     /// `count` rows of one head in such an array, from row `first` and from a column on.
     pub(super) fn values_of(
         &self,
-        array: Stored<T>,
+        array: StoredRows<T>,
         (first, count): (usize, usize),
         head: usize,
         column: usize,
-    ) -> Stored<T> {
+    ) -> StoredRows<T> {
         if array.is_none() { array } else { array.part(first, count, head * self.sizes.value_width + column) }
     }
 
@@ -391,7 +402,7 @@ pub struct Places<T> {
     /// The initial states.
     pub initial: Option<Shared<T>>,
     /// As in [`Results`].
-    pub out: Stored<T>,
+    pub out: StoredRows<T>,
     /// As in [`Results`].
     pub last: Option<Shared<T>>,
     /// As in [`Results`].
@@ -463,7 +474,7 @@ impl<T: Exponential> Gradients<'_, T> {
 
 /// Unit of parallel work: a sequence, value heads of one key head, and columns of their states.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct TaskPart {
     /// Number of the sequence.
     pub sequence: usize,
     /// The key head.
@@ -474,7 +485,7 @@ pub struct Part {
     pub columns: Range<usize>,
 }
 
-impl Part {
+impl TaskPart {
     /// Parts of all sequences, at least `wanted` if possible: at most `most` value heads of a key head, else one head, else
     /// `slice` columns of one. The larger parts share what they compute from queries and keys.
     pub fn all(sizes: &Sizes, sequences: usize, wanted: usize, most: usize, slice: usize) -> Result<Vec<Self>> {

@@ -4,7 +4,7 @@
 use std::ptr::null_mut;
 
 use super::sequence::Sequence;
-use super::transition::{Factors, Transition};
+use super::transition::{Transition, TransitionFactors};
 use crate::error::{Error, Result};
 use crate::lengths;
 use crate::memory::{Buffer, padded};
@@ -56,7 +56,7 @@ impl<T: Scalar> Recurrence<T> {
         }
         sequence.check()?;
         let (plan, isa) = (sequence.plan(sequence.layout_for(STEPS)?, 0), context.isa);
-        let transition = Factors::new(context, &plan)?.transition(isa, w.n(), w.is_adjoint())?;
+        let transition = TransitionFactors::new(context, &plan)?.transition(isa, w.n(), w.is_adjoint())?;
         Ok(Self {
             isa,
             n: w.n(),

@@ -29,7 +29,7 @@ pub struct Overlap<'a, T: Scalar> {
 
 /// What the tasks of a team do, one after the other.
 #[derive(Clone, Copy)]
-enum Stage {
+enum FormationStage {
     /// Each takes a strip of rows of `U`, and the sums of their squares.
     Take,
     /// One finds the columns' norms.
@@ -44,7 +44,14 @@ enum Stage {
     After,
 }
 
-const STAGES: [Stage; 6] = [Stage::Take, Stage::Normalise, Stage::LayOut, Stage::Gram, Stage::Invert, Stage::After];
+const STAGES: [FormationStage; 6] = [
+    FormationStage::Take,
+    FormationStage::Normalise,
+    FormationStage::LayOut,
+    FormationStage::Gram,
+    FormationStage::Invert,
+    FormationStage::After,
+];
 
 simd! {
     /// Takes rows of `U`, and the sums of their squares.
@@ -118,8 +125,8 @@ impl<T: Scalar> CompactWy<T> {
             unsafe {
                 let sums = |i: usize| std::slice::from_raw_parts_mut(shared_squares.get().add(i * ld), ld);
                 match STAGES[stage] {
-                    Stage::Take => take(isa, strips[i], u, sums(i)),
-                    Stage::Normalise => {
+                    FormationStage::Take => take(isa, strips[i], u, sums(i)),
+                    FormationStage::Normalise => {
                         let v = &mut *shared_v.get();
                         v.squares.fill(0.0);
                         (0..parts)
@@ -128,15 +135,15 @@ impl<T: Scalar> CompactWy<T> {
                         *shared_norms.get() = v.inverse_norms()?;
                         *shared_given.get() = u.tau().map(|tau| UserTau::new(tau, &v.scale)).transpose()?;
                     }
-                    Stage::LayOut => {
+                    FormationStage::LayOut => {
                         let delta = (*shared_given.get()).as_ref().map(|given| &given.delta[..]);
                         lay_out(isa, strips[i], &*shared_norms.get(), delta);
                         if gram.by_strips {
                             gram.run(i, rows.get(), shared_t)?;
                         }
                     }
-                    Stage::Gram => gram.run(i, rows.get(), shared_t)?,
-                    Stage::Invert if i == 0 => {
+                    FormationStage::Gram => gram.run(i, rows.get(), shared_t)?,
+                    FormationStage::Invert if i == 0 => {
                         let t = std::slice::from_raw_parts_mut(shared_t.get(), gram.matrices() * len);
                         gram.finish(ld, t);
                         let t = &mut t[..len];
@@ -149,8 +156,8 @@ impl<T: Scalar> CompactWy<T> {
                             narrow(isa, k, ld, &minus_inverse(isa, k, t, &tau, ld)?, n, adjoint);
                         }
                     }
-                    Stage::Invert => (along.with_v)(i - 1, factors),
-                    Stage::After => (along.with_both)(i, factors),
+                    FormationStage::Invert => (along.with_v)(i - 1, factors),
+                    FormationStage::After => (along.with_both)(i, factors),
                 }
             }
             Ok(())

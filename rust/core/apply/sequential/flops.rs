@@ -2,7 +2,7 @@
 
 use pulp::Scalar as OneLane;
 
-use super::Steps;
+use super::ReflectionSteps;
 use super::vectors::Registers;
 use crate::operator::Form;
 
@@ -27,8 +27,16 @@ fn algorithm_1_costs_at_most_what_the_paper_says() {
     for (n, m) in [(2, 1), (3, 2), (5, 1), (8, 5), (16, 15), (33, 4), (64, 63), (100, 50), (128, 2)] {
         for adjoint in [false, true] {
             let (v, tau) = (vec![1.0_f64; n * m], vec![1.0; m]);
-            let steps =
-                Steps { n, v: &v, ld: n, tau: &tau, given: false, form: Form::Trapezoidal, pivots: &[], adjoint };
+            let steps = ReflectionSteps {
+                n,
+                v: &v,
+                ld: n,
+                tau: &tau,
+                given: false,
+                form: Form::Trapezoidal,
+                pivots: &[],
+                adjoint,
+            };
             let sum = |flops: &dyn Fn(usize) -> usize| -> usize {
                 let entries = (0..m).map(|i| steps.vector(Registers(OneLane::new()), steps.column(i)).len());
                 entries.map(flops).sum()

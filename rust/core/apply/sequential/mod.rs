@@ -39,7 +39,7 @@ use crate::scalar::Scalar;
 /// Some reflections in order of application: columns `v_j`, zero before their first entry, with `tau_j`. What is the same
 /// for all vectors is computed before (the paper's `N`). Vectors begin with the first coordinate of column 0.
 #[derive(Clone, Copy)]
-pub struct Steps<'a, T> {
+pub struct ReflectionSteps<'a, T> {
     /// Size of the vectors.
     pub n: usize,
     /// Columns, `ld` apart.
@@ -58,7 +58,7 @@ pub struct Steps<'a, T> {
     pub adjoint: bool,
 }
 
-impl<T: Scalar> Steps<'_, T> {
+impl<T: Scalar> ReflectionSteps<'_, T> {
     /// Column of the `i`-th reflection in order of application.
     #[inline(always)]
     fn column(&self, i: usize) -> usize {
@@ -84,7 +84,7 @@ impl<T: Scalar> Steps<'_, T> {
         if adjoint { self.tau[j].conj() } else { self.tau[j] }
     }
 
-    /// `a_i` from a factor that [`Steps::apply`] kept.
+    /// `a_i` from a factor that [`ReflectionSteps::apply`] kept.
     #[inline(always)]
     fn a(&self, j: usize, factor: T) -> T {
         if self.given { self.tau(j, self.adjoint) * factor } else { factor }
