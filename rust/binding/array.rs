@@ -8,7 +8,7 @@ use householder::error::Result;
 use householder::stored::{Numbers, NumbersMut, Tokens};
 use householder::threads::Context;
 
-use crate::dtype::{DType, Number};
+use crate::dtype::{ArrayNumber, DType};
 use crate::refusal::{Reading, Refusal};
 
 /// An array's memory and the part of its shape that describes a problem.
@@ -82,7 +82,7 @@ impl Header {
 }
 
 /// An array of some library. Its numbers must stay valid and unmoved for the call, which holds a reference to it.
-pub trait Array: Deref<Target = Header> {
+pub trait AnyArray: Deref<Target = Header> {
     /// Says what was given, for messages.
     fn describe(&self) -> Reading<String>;
 
@@ -98,14 +98,14 @@ pub trait Array: Deref<Target = Header> {
     fn run<R: Send>(work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> Reading<R>;
 
     /// `len` numbers.
-    fn slice<T: Number>(&self, name: &str, len: usize) -> Reading<&'static [T]> {
+    fn slice<T: ArrayNumber>(&self, name: &str, len: usize) -> Reading<&'static [T]> {
         self.require(name, T::DTYPE, len)?;
         self.require_layout(name, self.is_contiguous && self.is_aligned::<T>())?;
         Ok(self.numbers(len))
     }
 
     /// `len` numbers to be overwritten.
-    fn slice_mut<T: Number>(&self, name: &str, len: usize) -> Reading<&'static mut [T]> {
+    fn slice_mut<T: ArrayNumber>(&self, name: &str, len: usize) -> Reading<&'static mut [T]> {
         self.require(name, T::DTYPE, len)?;
         self.require_layout(name, self.is_contiguous && self.is_aligned::<T>())?;
         self.overwritten(name)
@@ -113,7 +113,7 @@ pub trait Array: Deref<Target = Header> {
 
     /// The vectors `(steps, batch, width)` at fixed strides: the memory that they span and the strides of steps and
     /// sequences. `span` gives its length from the strides. None where the vectors are contiguous rows.
-    fn strided<T: Number>(
+    fn strided<T: ArrayNumber>(
         &self,
         name: &str,
         len: usize,
@@ -130,7 +130,7 @@ pub trait Array: Deref<Target = Header> {
     }
 
     /// Rows `(batch, tokens, heads, width)` of contiguous numbers, which may have 16 bits. One head may have no axis.
-    fn tokens<T: Number>(&self, name: &str, len: usize) -> Reading<Tokens<'static, T>> {
+    fn tokens<T: ArrayNumber>(&self, name: &str, len: usize) -> Reading<Tokens<'static, T>> {
         self.require_kind::<T>(name, len)?;
         let axes = match self.dims {
             3 => [self.axes[1], self.axes[2], (1, 0), self.axes[3]],
@@ -153,7 +153,7 @@ pub trait Array: Deref<Target = Header> {
     }
 
     /// Contiguous numbers to be overwritten, which may have 16 bits.
-    fn numbers_mut<T: Number>(&self, name: &str, len: usize) -> Reading<NumbersMut<'static, T>> {
+    fn numbers_mut<T: ArrayNumber>(&self, name: &str, len: usize) -> Reading<NumbersMut<'static, T>> {
         self.require_kind::<T>(name, len)?;
         self.require_layout(name, self.is_contiguous && self.is_aligned_as::<T>())?;
         Ok(match self.dtype {
@@ -184,7 +184,7 @@ pub trait Array: Deref<Target = Header> {
     }
 
     /// Requires `len` numbers of a type, or of 16 bits in place of `f32`.
-    fn require_kind<T: Number>(&self, name: &str, len: usize) -> Reading<()> {
+    fn require_kind<T: ArrayNumber>(&self, name: &str, len: usize) -> Reading<()> {
         let is_half = T::DTYPE == DType::Float32 && self.dtype.is_half();
         self.require(name, if is_half { self.dtype } else { T::DTYPE }, len)
     }
