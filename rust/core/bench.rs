@@ -31,9 +31,11 @@ pub struct RecurrentStep<T: Scalar> {
 impl<T: Scalar> RecurrentStep<T> {
     /// For states of `n` numbers and `m` reflections.
     pub fn new(isa: InstructionSet, n: usize, m: usize, batch: usize) -> Result<Self> {
-        let fits = [[n, m], [n, batch], [padded::<T>(m), batch]].iter().all(|sizes| product(sizes).is_some());
+        let fits =
+            [[n, m], [n, batch], [m.saturating_add(1 << 10), batch]].iter().all(|sizes| product(sizes).is_some());
         if !fits {
-            return Err(Error::InvalidArgument(format!("no arrays have the sizes n = {n}, m = {m}, batch = {batch}")));
+            let text = format!("no arrays have the sizes n = {n}, m = {m}, batch = {batch}");
+            return Err(Error::InvalidArgument(text));
         }
         let weights = Buffer::<T>::zeroed(n * m)?;
         // SAFETY: n x m weights.

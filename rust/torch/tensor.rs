@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 
 use householder::error::Result;
 use householder::threads::{Context, set_num_threads};
-use householder_binding::array::{Array, Header};
+use householder_binding::array::{AnyArray, Header};
 use householder_binding::dtype::DType;
 use householder_binding::refusal::{Reading, Refusal};
 
@@ -177,7 +177,7 @@ impl Deref for Laid {
     }
 }
 
-impl Array for Laid {
+impl AnyArray for Laid {
     fn describe(&self) -> Reading<String> {
         let strides: Vec<usize> = self.tensor.strides()?.iter().map(|&stride| stride as usize).collect();
         Ok(format!("{} torch.Size({:?}) with strides {}", dtype::name(self.dtype), self.shape(), tuple(&strides)))

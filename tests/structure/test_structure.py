@@ -97,6 +97,22 @@ def test_a_circle_is_found(tmp_path):
     assert circle(modules(tmp_path, ".rs", "mod"), rust_imports)
 
 
+SHARED_TYPES = {"Cotangents", "Gradients", "Operands", "Saved", "Sizes"}
+"""Types that several operations of the crate have, each in its own module, such as ``delta::Gradients``."""
+
+
+def test_types_of_rust_have_names_of_their_own():
+    defined: dict[str, list[Path]] = {}
+    # Associated types, which are indented, have the names of their traits.
+    pattern = r"^(?: *(?:pub(?:\(\w+\))? )?(?:unsafe )?(?:struct|enum|union|trait)|(?:pub(?:\(\w+\))? )?type) (\w+)"
+    for path in (ROOT / "rust").rglob("*.rs"):
+        text = path.read_text("utf-8").partition("#[cfg(test)]\nmod tests")[0]
+        for name in re.findall(pattern, text, re.MULTILINE):
+            defined.setdefault(name, []).append(path.relative_to(ROOT))
+    several = {name: paths for name, paths in defined.items() if len(paths) > 1}
+    assert several.keys() == SHARED_TYPES, several
+
+
 def test_the_page_of_the_tests_names_every_folder_and_files_that_exist():
     tests = ROOT / "tests"
     named = re.findall(r"`([\w/.]+(?:/|\.py|\.rs))`", (tests / "README.md").read_text("utf-8"))

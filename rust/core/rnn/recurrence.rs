@@ -4,7 +4,7 @@
 use std::ptr::null_mut;
 
 use super::sequence::Sequence;
-use super::transition::{Factors, Transition};
+use super::transition::{Transition, TransitionFactors};
 use crate::error::{Error, Result};
 use crate::lengths;
 use crate::memory::{Buffer, padded};
@@ -52,11 +52,11 @@ impl<T: Scalar> Recurrence<T> {
     pub(crate) fn prepare(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Self> {
         let w = &sequence.operator;
         if w.count() != 1 {
-            return Err(Error::InvalidArgument(format!("expected one operator, got {}", w.count())));
+            return Err(Error::value("", "one operator", w.count()));
         }
         sequence.check()?;
         let (plan, isa) = (sequence.plan(sequence.layout_for(STEPS)?, 0), context.isa);
-        let transition = Factors::new(context, &plan)?.transition(isa, w.n(), w.is_adjoint())?;
+        let transition = TransitionFactors::new(context, &plan)?.transition(isa, w.n(), w.is_adjoint())?;
         Ok(Self {
             isa,
             n: w.n(),

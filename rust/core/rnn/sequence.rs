@@ -72,16 +72,15 @@ impl<T: Scalar> Sequence<'_, T> {
     /// Whether the sizes of all arrays fit.
     pub(super) fn check(&self) -> Result<()> {
         let (w, n, d, steps) = (&self.operator, self.operator.n(), self.d, &self.steps);
-        let invalid = |what: String| Err(Error::InvalidArgument(what));
         let len = |x: Option<&[T]>| x.map(<[T]>::len);
         if self.activation.pairs() && !T::COMPLEX && !n.is_multiple_of(2) {
-            return invalid(format!("activation: expected an even n for pairs of numbers, got {n}"));
+            return Err(Error::value("activation", "an even n for pairs of numbers", n));
         }
         if self.activation.is_real() && T::COMPLEX {
-            return invalid("activation: expected one of complex numbers, got one of real numbers".to_owned());
+            return Err(Error::value("activation", "one of complex numbers", "one of real numbers"));
         }
         if self.input_weight.is_none() && d != n {
-            return invalid(format!("d: expected n = {n} where there is no V, got {d}"));
+            return Err(Error::value("d", format!("n = {n} where there is no V"), d));
         }
         self.x.check("x", w.count(), steps, d)?;
         w.require(&[
@@ -101,7 +100,7 @@ impl<T: Scalar> Sequence<'_, T> {
             activation: self.activation.of_problem(i, count),
             steps: &self.steps,
             d: self.d,
-            x: self.x.of_problem(i, count),
+            x: self.x.of_problem(i, count, &self.steps),
             input_weight: self.input_weight.map(|x| Stack::new(x, count).at(i)),
             bias: self.bias.map(|x| Stack::new(x, count).at(i)),
             h0: self.h0.map(|x| Stack::new(x, count).at(i)),

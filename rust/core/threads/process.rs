@@ -53,7 +53,7 @@ fn available() -> usize {
 /// Uses `threads` threads from now on, outside of rayon pools; running calls finish on those they have.
 pub fn set_num_threads(threads: usize) -> Result<()> {
     if threads == 0 {
-        return Err(Error::InvalidArgument("expected at least 1 thread, got 0".to_owned()));
+        return Err(Error::value("", "at least 1 thread", 0));
     }
     process().threads.store(threads, Ordering::Relaxed);
     Ok(())

@@ -56,7 +56,7 @@ pub const RESOURCE_EXHAUSTED: c_int = 8;
 pub const INTERNAL: c_int = 13;
 
 #[repr(C)]
-pub struct Buffer {
+pub struct XlaBuffer {
     pub struct_size: usize,
     pub extension: *mut Extension,
     pub dtype: c_int,
@@ -84,7 +84,7 @@ pub struct ByteSpan {
 
 /// An attribute that is a number.
 #[repr(C)]
-pub struct Number {
+pub struct ScalarAttribute {
     pub dtype: c_int,
     pub value: *const c_void,
 }
@@ -96,7 +96,7 @@ pub struct Buffers {
     pub extension: *mut Extension,
     pub count: i64,
     pub kinds: *const c_int,
-    pub values: *const *const Buffer,
+    pub values: *const *const XlaBuffer,
 }
 
 /// The only kind of [`Buffers`].
@@ -113,7 +113,7 @@ pub struct Attributes {
     pub values: *const *const c_void,
 }
 
-/// Kind of an attribute that is a [`Number`].
+/// Kind of an attribute that is a [`ScalarAttribute`].
 pub const NUMBER: c_int = 3;
 /// Kind of an attribute that is a [`ByteSpan`].
 pub const TEXT: c_int = 4;

@@ -15,10 +15,10 @@ fn columns(frame: &Frame<'_>, tau: usize) -> Reading<Columns> {
 }
 
 /// `h (count, rows, n)`.
-fn vectors(frame: &Frame<'_>) -> Reading<application::Call> {
+fn vectors(frame: &Frame<'_>) -> Reading<application::ApplyCall> {
     let (columns, [_, rows, _]) = (columns(frame, application::TAU)?, frame.shape(application::H)?);
     let (transpose, method) = (frame.flag("transpose")?, options::method(frame.text("method")?)?);
-    Ok(application::Call { columns, rows, transpose, method })
+    Ok(application::ApplyCall { columns, rows, transpose, method })
 }
 
 pub fn apply(frame: &Frame<'_>) -> Reading<()> {
@@ -45,7 +45,7 @@ pub fn matrix_backward(frame: &Frame<'_>) -> Reading<()> {
 /// `x (count, steps, batch, d)`, and what else there is of a sequence.
 fn sequence<'a>(frame: &Frame<'a>) -> Reading<sequences::Call<'a>> {
     let (columns, [_, steps, batch, d]) = (columns(frame, sequences::TAU)?, frame.shape(sequences::X)?);
-    let options = sequences::Options {
+    let options = sequences::RecurrenceOptions {
         nonlinearity: frame.text("nonlinearity")?,
         slope: frame.real("negative_slope")?,
         transpose: frame.flag("transpose")?,
@@ -68,7 +68,7 @@ pub fn rnn_backward(frame: &Frame<'_>) -> Reading<()> {
 }
 
 /// `q (B, T, H, K)`, `v (B, T r, HV, V)`, and what else there is of the delta rule. `B` sequences keep states each.
-fn rule(frame: &Frame<'_>) -> Reading<delta::Call> {
+fn rule(frame: &Frame<'_>) -> Reading<delta::DeltaCall> {
     let [batch, tokens, heads, key_width] = frame.shape(0)?;
     let [_, steps, value_heads, value_width] = frame.shape(2)?;
     let reflections = usize::try_from(frame.integer("reflections")?).unwrap_or(0);
@@ -77,7 +77,7 @@ fn rule(frame: &Frame<'_>) -> Reading<delta::Call> {
         let text = format!("sizes: got {sizes:?}, {tokens} tokens and {steps} steps, which do not fit");
         return Err(Refusal::invalid(text));
     }
-    Ok(delta::Call {
+    Ok(delta::DeltaCall {
         sizes,
         sequences: (0..batch).map(|i| i * tokens..(i + 1) * tokens).collect(),
         tokens: [batch, tokens],
