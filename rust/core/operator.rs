@@ -12,6 +12,7 @@ use crate::number::{Number, Real};
 use crate::rows::Rows;
 use crate::scalar::Scalar;
 use crate::simd::isa::{InstructionSet, simd};
+use crate::view::Shape;
 
 /// Products `W` of reflections, one for each problem, or their adjoints `W*`.
 ///
@@ -26,7 +27,7 @@ use crate::simd::isa::{InstructionSet, simd};
 ///
 /// For real trapezoidal columns and `m == n` the last column is the single number `u_1`, a factor on the last
 /// coordinate and not a reflection: `W = W_1 diag(1, .., 1, u_1)`. Complex `W` may have phases, `W = W_1 diag(exp(i theta))`.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Operator<'a, T: Scalar> {
     count: usize,
     n: usize,
@@ -38,6 +39,22 @@ pub struct Operator<'a, T: Scalar> {
     pub(crate) units: Cow<'a, [T]>,
     adjoint: bool,
     method: Option<Method>,
+}
+
+/// Refuses sizes that no `U (n, m)` of this form has.
+pub(crate) fn check_shape<T: Scalar>((n, m): Shape, form: Form) -> Result<()> {
+    let invalid = |text: String| Err(Error::InvalidArgument(text));
+    if n == 0 || m == 0 || (m > n && form != Form::Full) {
+        let sizes = if form == Form::Full { "n >= 1 and m >= 1" } else { "1 <= m <= n" };
+        return invalid(format!("expected {sizes}, got n = {n}, m = {m}"));
+    }
+    if T::COMPLEX && m == n && form == Form::Trapezoidal {
+        return invalid(format!(
+            "a complex U takes at most n - 1 = {} reflections, got m = {m}; phases supply the rest of U(n)",
+            n - 1
+        ));
+    }
+    Ok(())
 }
 
 impl<'a, T: Scalar> Operator<'a, T> {
@@ -55,20 +72,11 @@ impl<'a, T: Scalar> Operator<'a, T> {
         tau: Option<&'a [T]>,
     ) -> Result<Self> {
         let entries = entries.into().read("u", m)?;
-        let invalid = |text: String| Err(Error::InvalidArgument(text));
-        if n == 0 || m == 0 || (m > n && form != Form::Full) {
-            let sizes = if form == Form::Full { "n >= 1 and m >= 1" } else { "1 <= m <= n" };
-            return invalid(format!("expected {sizes}, got n = {n}, m = {m}"));
-        }
-        if T::COMPLEX && m == n && form == Form::Trapezoidal {
-            return invalid(format!(
-                "a complex U takes at most n - 1 = {} reflections, got m = {m}; phases supply the rest of U(n)",
-                n - 1
-            ));
-        }
+        check_shape::<T>((n, m), form)?;
         lengths::require(count, &[("u", Some(entries.len()), &[n, m]), ("tau", tau.map(<[T]>::len), &[m])])?;
         if form != Form::Full && tau.is_some() != form.has_ones() {
-            return invalid("tau: expected it with ones on the diagonal or full columns".to_owned());
+            let text = "tau: expected it with ones on the diagonal or full columns";
+            return Err(Error::InvalidArgument(text.to_owned()));
         }
         Ok(Self { count, n, m, form, entries, tau, units: Cow::Borrowed(&[]), adjoint: false, method: None })
     }
