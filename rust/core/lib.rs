@@ -110,6 +110,7 @@
 //!
 //! Every function checks the lengths of its arrays. One that does not fit is an [`Error::InvalidArgument`], and memory that
 //! cannot be had an [`Error::OutOfMemory`]. NaN and infinity propagate. No call modifies what it reads.
+#![warn(missing_debug_implementations)]
 
 pub mod apply;
 #[doc(hidden)]
