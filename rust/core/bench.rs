@@ -1,5 +1,6 @@
 //! What `benches/kernels.rs` measures: the two products of a recurrent step, on packed weights.
 
+use std::fmt;
 use std::hint::black_box;
 
 use crate::error::{Error, Result};
@@ -26,6 +27,12 @@ pub struct RecurrentStep<T: Scalar> {
     h: Buffer<T>,
     next: Buffer<T>,
     z: Buffer<T>,
+}
+
+impl<T: Scalar> fmt::Debug for RecurrentStep<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecurrentStep").field("n", &self.n).field("m", &self.m).finish_non_exhaustive()
+    }
 }
 
 impl<T: Scalar> RecurrentStep<T> {

@@ -34,7 +34,7 @@ const TASK: usize = 512;
 const TILE: usize = 16;
 
 /// What a norm reads.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Operands<'a, T> {
     /// Number of rows.
     pub rows: usize,
@@ -51,6 +51,7 @@ pub struct Operands<'a, T> {
 }
 
 /// Gradients of the operands, those that are wanted.
+#[derive(Debug)]
 pub struct Gradients<'a, T> {
     /// Like `x`, row after row.
     pub x: Option<NumbersMut<'a, T>>,

@@ -10,7 +10,7 @@ use crate::scalar::Scalar;
 use crate::stack::StackMut;
 
 /// Gradients to be written; what is `None` is not computed.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Gradients<'a, T: Scalar> {
     /// `dL/dU (count, n, m)`, the gradient of `u_1` last.
     pub u: Option<&'a mut [T]>,

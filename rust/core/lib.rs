@@ -110,6 +110,7 @@
 //!
 //! Every function checks the lengths of its arrays. What does not fit is refused ([`Error::is_invalid_argument`]); memory that
 //! cannot be had an [`Error::OutOfMemory`]. NaN and infinity propagate. No call modifies what it reads.
+#![warn(missing_debug_implementations)]
 
 /// Defines an enumeration, and an array of all its members, which tests read.
 macro_rules! members {

@@ -12,6 +12,7 @@ use crate::number::{Number, Real};
 use crate::rows::Rows;
 use crate::scalar::Scalar;
 use crate::simd::isa::{InstructionSet, simd};
+use crate::view::Shape;
 
 /// Products `W` of reflections, one for each problem, or their adjoints `W*`.
 ///
@@ -26,7 +27,7 @@ use crate::simd::isa::{InstructionSet, simd};
 ///
 /// For real trapezoidal columns and `m == n` the last column is the single number `u_1`, a factor on the last
 /// coordinate and not a reflection: `W = W_1 diag(1, .., 1, u_1)`. Complex `W` may have phases, `W = W_1 diag(exp(i theta))`.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Operator<'a, T: Scalar> {
     count: usize,
     n: usize,
@@ -38,6 +39,21 @@ pub struct Operator<'a, T: Scalar> {
     pub(crate) units: Cow<'a, [T]>,
     adjoint: bool,
     method: Option<Method>,
+}
+
+/// Refuses sizes that no `U (n, m)` of this form has.
+pub(crate) fn check_shape<T: Scalar>((n, m): Shape, form: Form) -> Result<()> {
+    if n == 0 || m == 0 || (m > n && form != Form::Full) {
+        let sizes = if form == Form::Full { "n >= 1 and m >= 1" } else { "1 <= m <= n" };
+        return Err(Error::value("", sizes, format!("n = {n}, m = {m}")));
+    }
+    if T::COMPLEX && m == n && form == Form::Trapezoidal {
+        return Err(Error::InvalidArgument(format!(
+            "a complex U takes at most n - 1 = {} reflections, got m = {m}; phases supply the rest of U(n)",
+            n - 1
+        )));
+    }
+    Ok(())
 }
 
 impl<'a, T: Scalar> Operator<'a, T> {
@@ -55,17 +71,7 @@ impl<'a, T: Scalar> Operator<'a, T> {
         tau: Option<&'a [T]>,
     ) -> Result<Self> {
         let entries = entries.into().read("u", m)?;
-        if n == 0 || m == 0 || (m > n && form != Form::Full) {
-            let sizes = if form == Form::Full { "n >= 1 and m >= 1" } else { "1 <= m <= n" };
-            return Err(Error::value("", sizes, format!("n = {n}, m = {m}")));
-        }
-        if T::COMPLEX && m == n && form == Form::Trapezoidal {
-            let text = format!(
-                "a complex U takes at most n - 1 = {} reflections, got m = {m}; phases supply the rest of U(n)",
-                n - 1
-            );
-            return Err(Error::InvalidArgument(text));
-        }
+        check_shape::<T>((n, m), form)?;
         let largest = n.max(m);
         if product(&[largest, largest, size_of::<T::Wide>()]).is_none() {
             return Err(Error::Shape { name: "W", shape: vec![largest; 2] });

@@ -26,16 +26,20 @@ use crate::number::Number;
 /// assert!((c[1] - 10.0 * c[0]).abs() < 1e-12);
 /// # Ok::<(), householder::Error>(())
 /// ```
+#[derive(Debug)]
 pub struct Rows<'a, T>(RowsSource<'a, T>);
 
+#[derive(Debug)]
 enum RowsSource<'a, T> {
     Slice(&'a [T]),
     Strided(Strided<*const T>, PhantomData<&'a [T]>),
 }
 
 /// Rows of numbers to be written. They are computed elsewhere and copied here if they do not stand one after the other.
+#[derive(Debug)]
 pub struct RowsMut<'a, T>(RowsTarget<'a, T>);
 
+#[derive(Debug)]
 enum RowsTarget<'a, T> {
     Slice(&'a mut [T]),
     Strided(Strided<*mut T>, PhantomData<&'a mut [T]>),
@@ -43,7 +47,7 @@ enum RowsTarget<'a, T> {
 
 /// Entry `j` of row `i` is at `first[i * strides[0] + j * strides[1]]`. Whoever makes one owns all entries of the shape, as
 /// long as the rows that it stands in live.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Strided<P> {
     first: P,
     shape: [usize; 2],

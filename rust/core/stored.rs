@@ -14,7 +14,7 @@ use crate::simd::isa::{InstructionSet, simd};
 use crate::view::View;
 
 /// Numbers to read.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Numbers<'a, T> {
     /// Of the type that is computed with.
@@ -26,6 +26,7 @@ pub enum Numbers<'a, T> {
 }
 
 /// Numbers to be written. They are rounded to nearest, ties to even.
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum NumbersMut<'a, T> {
     /// Of the type that is computed with.
@@ -85,7 +86,7 @@ impl<T> NumbersMut<'_, T> {
 }
 
 /// Rows `(batch, tokens, heads, width)` to read. Each row is contiguous. The axes before may have any strides.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Tokens<'a, T> {
     numbers: Numbers<'a, T>,
     layout: Option<([usize; 4], [usize; 3])>,

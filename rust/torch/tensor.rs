@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::ptr::null_mut;
 
 use householder::error::Result;
-use householder::threads::{Context, set_num_threads};
+use householder::threads::{Context, MOST_THREADS, set_num_threads};
 use householder_binding::array::{AnyArray, Header};
 use householder_binding::dtype::DType;
 use householder_binding::refusal::{Reading, Refusal};
@@ -196,7 +196,7 @@ impl AnyArray for Laid {
         let (torch, mut threads) = (torch()?, 1);
         // SAFETY: a place for the number.
         torch.done(unsafe { (torch.torch_get_num_threads)(&raw mut threads) })?;
-        set_num_threads(threads as usize)?;
+        set_num_threads((threads as usize).min(MOST_THREADS))?;
         Ok(work(&mut Context::new(&mut signals::poll))?)
     }
 }

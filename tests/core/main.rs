@@ -4,6 +4,7 @@
 mod common;
 
 mod applications;
+mod bounds;
 mod convolution;
 mod delta;
 mod factor;

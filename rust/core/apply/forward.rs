@@ -15,6 +15,7 @@ use crate::view::{Shared, View};
 use crate::wy::blocks::{Blocks, Coefficients, Scratch};
 use crate::wy::dense::{self, Dense};
 use crate::wy::{CompactWy, Overlap};
+use std::fmt;
 
 /// What a forward pass leaves to the backward pass of the same problems.
 pub struct Saved<T: Scalar>(pub(super) Vec<Formed<T>>);
@@ -25,6 +26,12 @@ pub(super) enum Formed<T: Scalar> {
     Factors(Prepared<T>),
     /// The matrix.
     Matrix(Dense<T>),
+}
+
+impl<T: Scalar> fmt::Debug for Saved<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Saved").finish_non_exhaustive()
+    }
 }
 
 impl<T: Scalar> Saved<T> {

@@ -17,6 +17,7 @@ use crate::workspace::WorkRows;
 const RUN: usize = 64;
 
 /// Gradients of the operands, those that are wanted.
+#[derive(Debug)]
 pub struct Gradients<'a, T> {
     /// `(batch, tokens, channels)`.
     pub x: Option<NumbersMut<'a, T>>,

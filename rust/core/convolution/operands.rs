@@ -31,7 +31,7 @@ impl Sizes {
 }
 
 /// What the convolution reads.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Operands<'a, T> {
     /// Sizes of the arrays.
     pub sizes: Sizes,

@@ -30,7 +30,7 @@ pub struct Sizes {
 }
 
 /// `g`, of each token.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Gate<'a, T> {
     /// Zero.
@@ -63,7 +63,7 @@ impl<'a, T> Gate<'a, T> {
 /// Sequences of tokens, one after the other. The arrays are row-major and contiguous, but rows of [`Tokens`] may be anywhere
 /// and have 16 bits a number. [`Operands::new`] has the defaults:
 /// `Operands { gate: Gate::Head(&g), ..Operands::new(sizes, &q, &k, &v, &beta) }`.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Operands<'a, T> {
     /// Heads and widths.
     pub sizes: Sizes,
@@ -91,6 +91,7 @@ pub struct Operands<'a, T> {
 }
 
 /// Operands that fit together.
+#[derive(Debug)]
 pub struct Problem<'a, T>(Operands<'a, T>);
 
 impl<'a, T> Deref for Problem<'a, T> {
@@ -363,7 +364,7 @@ impl<'a, T: Exponential> Problem<'a, T> {
 }
 
 /// What the forward pass may write.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Results<'a, T> {
     /// `(tokens, value_heads, value_width)`.
     pub out: Option<NumbersMut<'a, T>>,
@@ -425,7 +426,7 @@ impl<T: Exponential> Places<T> {
 }
 
 /// Gradients of the results; absent ones are zero.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Cotangents<'a, T> {
     /// Like the outputs.
     pub out: Option<Tokens<'a, T>>,
@@ -434,7 +435,7 @@ pub struct Cotangents<'a, T> {
 }
 
 /// Gradients of the operands, those that are wanted.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Gradients<'a, T> {
     /// Like `q`.
     pub q: Option<&'a mut [T]>,

@@ -38,7 +38,7 @@ use crate::view::{Shared, View};
 
 /// What the forward pass of the same sequences left. `saved` may hold the tape. Without either, `W` or its factors and `z` are
 /// made again, and OPLU is refused.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Trace<'a, T: Scalar> {
     /// All states, `(count, rows, n)`.
     pub h: &'a [T],
@@ -56,7 +56,7 @@ impl<'a, T: Scalar> Trace<'a, T> {
 }
 
 /// The loss's gradients of what the forward pass computed; what is `None` is zero.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Cotangents<'a, T> {
     /// Of all states, `(count, rows, n)`.
     pub h: Option<Series<'a, T>>,
@@ -91,6 +91,7 @@ pub(crate) fn run<T: Scalar>(
 ) -> Result<()> {
     let (w, steps, layout) = (&sequence.operator, &sequence.steps, sequence.layout()?);
     let (count, n, rows) = (w.count(), w.n(), steps.rows());
+    sequence.check_activation()?;
     if rows == 0 || count == 0 {
         return gradients.of_no_steps(grad_last);
     }

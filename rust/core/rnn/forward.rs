@@ -1,5 +1,6 @@
 //! The states of sequences.
 
+use std::fmt;
 use std::ops::Range;
 use std::ptr::null_mut;
 
@@ -40,6 +41,12 @@ impl<T: Scalar> PreparedSequence<T> {
     }
 }
 
+impl<T: Scalar> fmt::Debug for Saved<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Saved").finish_non_exhaustive()
+    }
+}
+
 impl<T: Scalar> Saved<T> {
     /// Refuses what sequences of other sizes or another method left.
     pub fn check(&self, sequence: &Sequence<'_, T>) -> Result<()> {
@@ -57,6 +64,7 @@ impl<T: Scalar> Saved<T> {
 }
 
 /// What the forward pass writes.
+#[derive(Debug)]
 pub struct States<'a, T> {
     /// All states, `(count, rows, n)`.
     pub h: &'a mut [T],
@@ -97,6 +105,7 @@ pub(crate) fn run<T: Scalar>(
     let (w, steps, layout) = (&sequence.operator, &sequence.steps, sequence.layout()?);
     let (count, n, rows) = (w.count(), w.n(), steps.rows());
     let len = |x: &Option<&mut [T]>| x.as_ref().map(|x| x.len());
+    sequence.check_activation()?;
     if rows > 0 {
         sequence.check()?;
     }

@@ -28,6 +28,8 @@ pub use forward::{Saved, States, forward, forward_and_save};
 pub use gradients::SequenceGradients;
 pub use recurrence::Recurrence;
 pub use sequence::Sequence;
+#[cfg(feature = "safetensors")]
+pub(crate) use sequence::check_activation;
 #[doc(hidden)]
 pub use sequence::tape_width;
 pub use steps::{Series, Steps};

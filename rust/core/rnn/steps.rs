@@ -9,6 +9,7 @@ use crate::view::View;
 
 /// Rows of the arrays `(rows, ..)`: those of step `t` are `offsets[t]..offsets[t + 1]`, one for each sequence that is still
 /// running, the longest sequences first.
+#[derive(Debug)]
 pub struct Steps {
     offsets: Vec<usize>,
     /// Whether time runs from the last of these rows to the first.

@@ -62,7 +62,7 @@ fn columns<V: Copy, const MRV: usize, const NR: usize>(sums: [[V; NR]; MRV], mut
 }
 
 /// `out = sum (+ factor add)`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Store<T> {
     /// Where the result goes.
     pub out: View<T>,
@@ -133,7 +133,7 @@ impl<T: Tiles> Epilogue<T> for Store<T> {
 }
 
 /// One step of a recurrence, `h_t = phi(sum + h_{t-1} + x_t)`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Step<'a, T: Element> {
     /// `h_t`.
     pub out: View<T>,
@@ -204,7 +204,7 @@ impl<T: Tiles> Epilogue<T> for Step<'_, T> {
 }
 
 /// One step back, `delta_{t-1} = phi'(h_{t-1}) (sum + delta_t + dL/dh_{t-1})`; keeps a copy of `h_{t-1}`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct StepBack<'a, T: Element> {
     /// `delta_{t-1}`.
     pub out: View<T>,

@@ -10,11 +10,12 @@ mod team;
 mod torch;
 
 use std::cell::RefCell;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use process::{num_threads, set_num_threads, share_torch_threads};
+pub use process::{MOST_THREADS, num_threads, set_num_threads, share_torch_threads};
 use team::Team;
 pub use torch::{Chunk, CountThreads, ParallelFor, TorchThreads};
 
@@ -75,6 +76,12 @@ pub struct Context<'a> {
     nested: bool,
     /// The instruction set of this call's kernels.
     pub isa: InstructionSet,
+}
+
+impl fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("isa", &self.isa).finish_non_exhaustive()
+    }
 }
 
 impl Default for Context<'_> {

@@ -20,7 +20,7 @@ pub type Chunk = unsafe extern "C" fn(i64, i64, *mut c_void);
 pub type CountThreads = unsafe extern "C-unwind" fn(*mut u32) -> i32;
 
 /// The two functions of torch's stable C interface that its threads need.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct TorchThreads {
     /// Begins a parallel loop and ends it.
     pub parallel_for: ParallelFor,
