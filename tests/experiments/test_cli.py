@@ -104,6 +104,9 @@ def test_the_first_line_names_the_data_that_a_task_uses_without_any(task, data, 
     assert out.startswith(data)
 
 
+DIGITS = "{task: {kind: digits}, models: {srnn: {hidden_size: 4, learning_rate: 0.1}}, epochs: 1, batch_size: 5}"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -121,7 +124,36 @@ def test_the_first_line_names_the_data_that_a_task_uses_without_any(task, data, 
         (["digits", "--set", "models.lstn.hidden_size=1"], "did you mean 'lstm'?"),
         (["addition", "--full"], "addition.yaml has no settings under 'full': leave out --full"),
         (["--resume", "run", "--full"], "leave out --full"),
-        (["digits", "--set", "epochs=true"], "epochs is True, expected integer"),
+        (["digits", "--set", "epochs=true"], "householder: --set epochs: expected integer >= 1, got True"),
+        (
+            ["digits", "--set", "seed=3", "--set", "models.ornn.hidden_size=true"],
+            "--set models.ornn.hidden_size: expected",
+        ),
+        (
+            ["digits", "--set", "learning_rate=0.1"],
+            "householder: --set learning_rate: there is no such setting; did you mean 'models.ornn.learning_rate'?",
+        ),
+        (["addition", "--set", "length=9"], "--set length: there is no such setting; did you mean 'task.length'?"),
+        (
+            ["digits", "--set", "models.ornn.hidden_size=abc"],
+            "householder: --set models.ornn.hidden_size: input should be",
+        ),
+        (["digits", "--set", "task.foo=1"], "householder: --set task.foo: there is no such setting"),
+        (["digits", "--set", "models={}"], "householder: --set models: "),
+        (["digits", "--set", "task=7"], "householder: --set task: "),
+        (["digits", "--seed", "3", "--set", "task={kind: digit}"], "householder: --set task: unknown kind 'digit'"),
+        (
+            ["own", "--config", "own.yaml", "--set", "models.ornn.num_reflections=999"],
+            "models.ornn: num_reflections is 999",
+        ),
+        (
+            ["digits", "--config", "wrong.yaml", "--set", "epochs=2"],
+            "wrong.yaml: models.srnn.hidden_size: input should be",
+        ),
+        (
+            ["chars", "--data", "x", "--config", "digits.yaml"],
+            "householder: --data task.data: there is no such setting",
+        ),
         (["digits", "--models", "ornn,lstn"], "did you mean 'lstm'?"),
         (["digits", "--set", "task.validation=0.999"], "task.validation is 0.999"),
         (["no_such_module:Task"], "cannot import no_such_module for no_such_module:Task"),
@@ -150,6 +182,7 @@ def test_the_first_line_names_the_data_that_a_task_uses_without_any(task, data, 
         (["digits", "--jobs", "0"], "--jobs: expected an integer from 1 on, got '0'"),
         (["digits", "--seed", "-1"], "--seed: expected an integer from 0 on, got '-1'"),
         (["digits", "--model", "ornn,gru"], "unknown model 'gru': there are ornn, lstm, srnn, "),
+        (["digits", "--model", "GRU"], "and your own as my_module:MyRNN, such as torch.nn:GRU"),
         (["digits", "--models", "ornn,lstm,ornn"], "model 'ornn' is given twice: name each model once"),
         (["digits", "--set", "models.ornn.rate=1"], "models.ornn.rate: there is no such setting"),
         (["digits", "--set", "models.gru.hidden_size=1"], "there is no 'gru' to change"),
@@ -176,6 +209,8 @@ def test_mistakes_are_answered_in_one_line(arguments, message, tmp_path, monkeyp
     (tmp_path / "binary.yaml").write_bytes(bytes(range(128, 256)))
     (tmp_path / "empty.yaml").write_text("")
     (tmp_path / "partial.yaml").write_text("epochs: 3\n")
+    (tmp_path / "digits.yaml").write_text(DIGITS)
+    (tmp_path / "wrong.yaml").write_text(DIGITS.replace("4", "-4"))
     (tmp_path / "aliases.yaml").write_text("x: [&a [1], *a]\n")
     (tmp_path / "deep.yaml").write_text("x: " + "[" * 3000)
     (tmp_path / "large.yaml").write_text("# " + "x" * 70_000)
@@ -201,6 +236,13 @@ os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})
 print(models_at_a_time(1))
 """
     assert run_script(code) == "1\n"
+
+
+def test_the_command_alone_prints_the_help(call):
+    assert call() == call("--help")
+    status, out, err = call()
+    assert (status, err) == (0, "")
+    assert "train the models of an experiment" in out
 
 
 def test_the_package_is_a_program():

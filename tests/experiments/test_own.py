@@ -303,6 +303,9 @@ def test_a_finished_run_is_extended_from_where_it_ended(run, refusal):
     assert after[:2] == before
     assert [row["epoch"] for row in after] == ["1", "2", "3", "4"]
     assert load_experiment(run / "config.yaml").epochs == 4
+    extended = results(run)
+    output_of("train", "--resume", run, "--epochs", "4")  # as many as before, so nothing is left to do
+    assert results(run) == extended
     error = refusal("train", "digits", "--resume", run, "--epochs", "3")
     assert error == f"householder: --epochs 3: {run} was begun with 4; give more to extend it\n"
     refusal("train", "chars", "--resume", run)

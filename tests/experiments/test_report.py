@@ -8,8 +8,9 @@ from types import ModuleType
 import pytest
 from rich.console import Console
 
-from householder.experiments.outcome import Progress
-from householder.experiments.report import new_console, progress_display
+from householder.experiments.compare import summarise, summary_table
+from householder.experiments.outcome import Outcome, Progress
+from householder.experiments.report import new_console, progress_display, results_table
 
 LATEST = {"train_loss": 0.123456, "train_accuracy": 91.0, "validation_accuracy": 90.0, "seconds": 3.0}
 
@@ -46,6 +47,27 @@ def test_a_bar_shrinks_and_keeps_what_matters(models, width):
         assert "loss 0.1235" in line
         assert re.search(r"\d:\d\d", line)
     assert ("validation" in text) == (width == 200)
+
+
+def test_a_bar_says_what_a_model_is_waiting_for():
+    file = io.StringIO()
+    with progress_display(["ornn"], Console(file=file, width=80, force_terminal=True)):
+        pass
+    assert "starting" in file.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 79, 80, 120])
+def test_a_narrow_table_leaves_out_what_matters_least_and_breaks_no_number(width):
+    outcomes = [Outcome(name, 128, 3602, 80, 12.0, 0.1234, 88.33, "accuracy", "test", "%") for name in ("ornn", "lstm")]
+    rows = summarise({(("task.validation", 0.25),): outcomes})
+    for table in (results_table(outcomes, width), summary_table(rows, outcomes[0], width)):
+        file = io.StringIO()
+        Console(file=file, width=width).print(table)
+        text = file.getvalue()
+        assert "…" not in text
+        assert len(re.findall(r"88\.33( %)?", text)) >= 2
+        assert all(("parameters" in text, "seconds" in text, "3,602" in text)) == (width >= 80)
+        assert any(("parameters" in text, "seconds" in text, "3,602" in text)) == (width >= 80)
 
 
 def test_what_is_no_terminal_gets_a_line_an_epoch():

@@ -60,8 +60,8 @@ def factor(schedule, warm_up, done):
     return whole[schedule] * (min(1, done / warm_up) if warm_up else 1)
 
 
-def expected(experiment):
-    """Train in plain torch."""
+def expected(experiment, norms=None):
+    """Train in plain torch; add the norms of the gradients, before any clipping, to a list."""
     settings = experiment.models["srnn"]
     torch.set_default_dtype({"32-true": torch.float32, "64-true": torch.float64}[experiment.precision])
     torch.manual_seed(experiment.seed)
@@ -77,6 +77,8 @@ def expected(experiment):
         dtype = torch.get_default_dtype()
         gradients = torch.autograd.grad(mse_loss(model(inputs.to(dtype)), targets.to(dtype)), parameters)
         norm = math.sqrt(sum(gradient.square().sum().item() for gradient in gradients))
+        if norms is not None:
+            norms.append(norm)
         clip = min(1.0, (settings.clip_norm or math.inf) / norm)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = clip * gradient
@@ -103,6 +105,18 @@ def test_a_setting_of_training_does_what_plain_torch_does(name, value, by_defaul
     torch.testing.assert_close(parameters, expected(changed), rtol=1e-4, atol=1e-12 if double else 1e-5)
     assert double == (name == "precision")
     assert double or parameters.shape != by_default.shape or (parameters - by_default).abs().max() > 1e-4
+
+
+def test_gradients_are_clipped_where_they_are_longer_than_the_largest_norm(by_default, tmp_path):
+    """Adam's steps do not depend on the scale of all gradients: only a norm that clips some of them tells."""
+    expected(experiment(), norms := [])
+    changed = experiment(clip_norm=sorted(norms)[len(norms) // 2])
+    expected_parameters = expected(changed, norms := [])
+    clip_norm = changed.models["srnn"].clip_norm
+    assert min(norms) < clip_norm < 1.2 * clip_norm < max(norms)
+    parameters = trained(changed, tmp_path)
+    torch.testing.assert_close(parameters, expected_parameters, rtol=1e-4, atol=1e-5)
+    assert (parameters - by_default).abs().max() > 1e-4
 
 
 def test_a_model_has_its_threads(tmp_path):

@@ -3,8 +3,11 @@
 import argparse
 import os
 import re
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import NamedTuple, NoReturn
 
@@ -19,6 +22,7 @@ from householder.cli.arguments import (
     train_arguments,
 )
 from householder.experiments.errors import UserError, nearest, one_line
+from householder.experiments.output import standard_output
 from householder.experiments.own import permitted
 
 _CLOSED_PIPE = 141
@@ -59,40 +63,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
         was closed.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    names = [command.name for command in COMMANDS]
-    if arguments and arguments[0] not in names and not arguments[0].startswith("-"):
-        known = f"there are {', '.join(names)}{nearest(arguments[0], names)}"
-        return _complain(f"unknown command {arguments[0]!r}: {known}")
-    if lost := [each for each in arguments if re.fullmatch("--[^=]+=--", each)]:  # argparse leaves their values out
-        return _complain(f"{lost[0]}: expected a value (--help explains)")
-    options = parser().parse_args(arguments)
-    command: Command = options.command
+    command = next((command for command in COMMANDS if [command.name] == list(arguments[:1])), None)
     try:
-        if command.trains:
-            from householder.experiments.processes import warm_up
-
-            warm_up()
-        module, name = command.function.split(":")
-        try:
-            run = getattr(import_module(module), name)
-        except ModuleNotFoundError as error:
-            return _complain(f"{error.name} is not installed; in a clone of householder: pip install '.[train]'")
-        with permitted(named_modules(options), os.getcwd()):
-            status: int = run(options)
-        sys.stdout.flush()
-        return status
+        with standard_output(), _termination_as_interrupt():
+            return _run(arguments)
     except BrokenPipeError:  # the reader of the output has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout when it exits
         return _CLOSED_PIPE
     except UserError as error:
         return _complain(str(error))
     except KeyboardInterrupt as error:
-        saved = str(error) or ("nothing was saved yet" if command.trains else "")
+        saved = str(error) or ("nothing was saved yet" if command and command.trains else "")
         return _complain(f"interrupted; {saved}" if saved else "interrupted", 130)
 
 
+def _run(arguments: Sequence[str]) -> int:
+    names = [command.name for command in COMMANDS]
+    if not arguments:
+        parser().print_help()
+        return 0
+    if arguments[0] not in names and not arguments[0].startswith("-"):
+        known = f"there are {', '.join(names)}{nearest(arguments[0], names)}"
+        raise UserError(f"unknown command {arguments[0]!r}: {known}")
+    if lost := [each for each in arguments if re.fullmatch("--[^=]+=--", each)]:  # argparse leaves their values out
+        raise UserError(f"{lost[0]}: expected a value (--help explains)")
+    options = parser().parse_args(arguments)
+    command: Command = options.command
+    if command.trains:
+        from householder.experiments.processes import warm_up
+
+        warm_up()
+    module, name = command.function.split(":")
+    try:
+        run = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{error.name} is not installed; in a clone of householder: pip install '.[train]'") from error
+    with permitted(named_modules(options), os.getcwd()):
+        status: int = run(options)
+    return status
+
+
+@contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    """Answer SIGTERM in the ``with`` block as Ctrl-C is answered."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def _complain(message: str, status: int = 2) -> int:
-    print(f"householder: {one_line(message)}", file=sys.stderr)
+    with suppress(OSError):  # standard error is full or closed, too
+        print(f"householder: {one_line(message)}", file=sys.stderr)
     return status
 
 

@@ -120,18 +120,26 @@ def gpu_check(options: Namespace) -> int:
     Raises
     ------
     UserError
-        torch is missing, or there is no CUDA device.
+        torch is missing, there is no CUDA device, or the report cannot be written.
     """
     (machine,) = gpu_supervisor.run([Job("machine", worker("machine"))])
     if machine["verdict"] == "failed":
         raise UserError(machine["detail"])
     report: dict[str, Any] = {"machine": machine.pop("machine", {}), "rows": [machine]}
     file = options.output / "gpucheck.md"
-    options.output.mkdir(parents=True, exist_ok=True)
+    _write(file, markdown(report))  # or a mistake would be told after minutes
     todo = jobs(checks=not options.only_timings, timings=not options.only_checks, quick=options.quick)
     for row in gpu_supervisor.run(job for job in todo if options.matching in job.name):
         report["rows"].append(row)
-        file.write_text(markdown(report))
+        _write(file, markdown(report))
         print(f"{row['verdict']:12} {row['check']}  {row['detail']}  ({row['seconds']} s)", flush=True)
     print(f"{file} can be attached to an issue")
     return 0 if all(row["verdict"] == "passed" for row in report["rows"]) else 1
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {file}: {error.strerror}") from error

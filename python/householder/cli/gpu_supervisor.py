@@ -62,8 +62,10 @@ def _run(job: Job) -> dict[str, Any]:
             try:
                 status = child.wait(job.limit)
             except subprocess.TimeoutExpired:
-                _end(child)
                 return {"verdict": "hung", "detail": f"no end after {job.limit:g} s", "output": _last_words(output)}
+            finally:  # also after Ctrl-C, which does not reach the child
+                if child.poll() is None:
+                    _end(child)
         if status:
             what = _signal(-status) if status < 0 else f"exit status {status}"
             return {"verdict": "crashed", "detail": what, "output": _last_words(output)}

@@ -8,7 +8,7 @@ import torch
 
 from householder.experiments.errors import UserError
 from householder.experiments.files import write_whole
-from householder.experiments.readers import read_tensors
+from householder.experiments.readers import DamagedError, is_there, read_tensors
 from householder.experiments.tasks.base import Task
 
 NAME = "checkpoint.pt"
@@ -46,16 +46,17 @@ def load_checkpoint(directory: Path, *, to_train: bool = True) -> dict[str, Any]
     Raises
     ------
     UserError
-        There are checkpoints, but none can be read; or the newest cannot be read and ``to_train`` is False.
+        There are checkpoints, but one is no file that may be read, or all are damaged; or the newest is damaged and
+        ``to_train`` is False.
     """
     unreadable: list[str] = []
     for name in (NAME, PREVIOUS):
         path = directory / name
-        if not path.exists():
+        if not is_there(path):
             continue
         try:
             state = read_tensors(path)
-        except ValueError:
+        except DamagedError:
             unreadable.append(str(path))
             continue
         if unreadable and not to_train:

@@ -5,7 +5,6 @@ import re
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -19,22 +18,40 @@ from householder.experiments import session
 from householder.experiments.checks import check_all
 from householder.experiments.curves import find_runs, read_curves
 from householder.experiments.errors import UserError
-from householder.experiments.experiment import Experiment, apply_change, parse_experiment
+from householder.experiments.experiment import Change, Experiment, apply_change, parse_experiment
 from householder.experiments.figures import box_plot, learning_curves, over_values
 from householder.experiments.files import inside, write_text
 from householder.experiments.launch import Job, launch
 from householder.experiments.outcome import Outcome, write_outcomes
 from householder.experiments.processes import models_at_a_time
-from householder.experiments.readers import read_json
-from householder.experiments.report import distinct, new_console, progress_display, uneven_parameters, write_rows
-from householder.experiments.session import asked, claimed, conclude, default_directory, described
+from householder.experiments.readers import is_there, read_json
+from householder.experiments.report import (
+    PARAMETERS,
+    SECONDS,
+    distinct,
+    filled,
+    new_console,
+    progress_display,
+    say,
+    uneven_parameters,
+    write_rows,
+)
+from householder.experiments.session import (
+    SEED_FOLDER,
+    asked,
+    claimed,
+    comparison_folders,
+    conclude,
+    content_of,
+    default_directory,
+    described,
+)
 
 SUMMARY = "summary.csv"
 CURVES = "comparison.png"
 BOXES = "boxes.png"
 OVER = "over.json"
 """The file that names the settings that a comparison varies."""
-_FOLDER = "seed-"
 _SEEDS = 3
 Values = tuple[tuple[str, Any], ...]
 """Names and values of the settings that a comparison varies."""
@@ -60,7 +77,7 @@ class Summary:
 
 def train(options: Namespace) -> int:
     """Train a run, or a comparison where several seeds are asked for or resumed; return the exit status."""
-    is_comparison = any(options.resume.glob(f"{_FOLDER}*")) if options.resume else (options.seeds or 1) > 1
+    is_comparison = content_of(options.resume) == "comparison" if options.resume else (options.seeds or 1) > 1
     if not is_comparison:
         return session.train(options)
     if options.devices > 1 or options.num_nodes > 1:
@@ -80,9 +97,8 @@ def compare(options: Namespace) -> int:
 
 def _compare(options: Namespace, directory: Path, over: list[str], experiments: dict[str, Experiment]) -> int:
     console = new_console()
-    say = partial(console.print, soft_wrap=True)
     first = next(iter(experiments.values()))
-    say(f"{described(first)}: {', '.join(first.models)}; {', '.join(experiments)}; into {directory}")
+    say(console, f"{described(first)}: {', '.join(first.models)}; {', '.join(experiments)}; into {directory}")
     jobs = {
         f"{folder}/{model}": Job(experiment, model, inside(directory, f"{folder}/{model}"))
         for folder, experiment in experiments.items()
@@ -102,20 +118,15 @@ def _compare(options: Namespace, directory: Path, over: list[str], experiments: 
             groups.setdefault(values_of(jobs[name].experiment, over), []).append(outcome)
     if groups:
         _report(directory, over, groups, console)
-    return conclude(results.values(), len(jobs), say, session.resuming("compare", directory))
+    return conclude(results.values(), len(jobs), console, session.resuming("compare", directory))
 
 
 def _report(directory: Path, over: list[str], groups: dict[Values, list[Outcome]], console: Console) -> None:
-    """Print the table; write it and the figures."""
-    say = partial(console.print, soft_wrap=True)
+    """Write the table and the figures; print the table."""
     finished = [outcome for group in groups.values() for outcome in group]
     rows = summarise(groups)
-    console.print(summary_table(rows, finished[0]))
-    for line in dict.fromkeys(line for group in groups.values() for line in uneven_parameters(group)):
-        say(line)
     columns = [{key: value for key, value in vars(row).items() if key != "values"} for row in rows]
     write_rows(directory / SUMMARY, [dict(row.values) | column for row, column in zip(rows, columns, strict=True)])
-    say(f"table: {directory / SUMMARY}")
     figures = [directory / CURVES, directory / BOXES]
     learning_curves(read_curves(find_runs([directory]), by_settings=bool(over)), figures[0])
     box_plot({_label(row): row_metrics(groups, row) for row in rows}, finished[0], figures[1])
@@ -123,7 +134,11 @@ def _report(directory: Path, over: list[str], groups: dict[Values, list[Outcome]
         if lines := lines_over(rows, name):
             figures.append(directory / f"over-{name}.png")
             over_values(lines, name, finished[0], figures[-1])
-    say(f"figures: {', '.join(map(str, figures))}")
+    console.print(summary_table(rows, finished[0], console.width))
+    for line in dict.fromkeys(line for group in groups.values() for line in uneven_parameters(group)):
+        say(console, line)
+    say(console, f"table: {directory / SUMMARY}")
+    say(console, f"figures: {', '.join(map(str, figures))}")
 
 
 def values_of(experiment: Experiment, over: Iterable[str]) -> Values:
@@ -196,23 +211,25 @@ def summarise(groups: Mapping[Values, Iterable[Outcome]]) -> list[Summary]:
     return rows
 
 
-def summary_table(rows: Iterable[Summary], outcome: Outcome) -> Table:
-    """Return the printed table; ``outcome``, of any run, names the metric and its unit."""
+def summary_table(rows: Iterable[Summary], outcome: Outcome, width: int) -> Table:
+    """Return the printed table, so many characters wide; ``outcome``, of any run, names the metric and its unit."""
     rows = list(rows)
     measured = outcome.measured + (f" [{outcome.unit}]" if outcome.unit else "")
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    for name, _ in rows[0].values:
-        table.add_column(name.rpartition(".")[2], justify="right")
-    table.add_column("model")
-    for heading in ("parameters", measured, "median", "worst", "best", "seconds"):
-        table.add_column(heading, justify="right")
-    columns = [distinct([getattr(row, name) for row in rows]) for name in ("mean", "median", "worst", "best")]
-    for row, mean, middle, worst, best in zip(rows, *columns, strict=True):
-        deviation = "" if row.deviation is None else f" ± {row.deviation:.2g}"
-        values = [str(value) for _, value in row.values]
-        seconds = f"{row.seconds:.0f}"
-        table.add_row(*values, row.model, f"{row.parameters:,}", f"{mean}{deviation}", middle, worst, best, seconds)
-    return table
+    means, medians, worst, best = (
+        distinct([getattr(row, name) for row in rows]) for name in ("mean", "median", "worst", "best")
+    )
+    deviations = ["" if row.deviation is None else f" ± {row.deviation:.2g}" for row in rows]
+    columns = [
+        *((name.rpartition(".")[2], [str(dict(row.values)[name]) for row in rows]) for name, _ in rows[0].values),
+        ("model", [row.model for row in rows]),
+        (PARAMETERS, [f"{row.parameters:,}" for row in rows]),
+        (measured, [f"{mean}{deviation}" for mean, deviation in zip(means, deviations, strict=True)]),
+        ("median", medians),
+        ("worst", worst),
+        ("best", best),
+        (SECONDS, [f"{row.seconds:.0f}" for row in rows]),
+    ]
+    return filled(Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False), columns, width)
 
 
 def asked_grid(options: Namespace) -> tuple[Path, list[str], dict[str, Experiment]]:
@@ -220,8 +237,6 @@ def asked_grid(options: Namespace) -> tuple[Path, list[str], dict[str, Experimen
     experiment, over = asked(options), [_split(each) for each in options.over or ()]
     directory = options.output or default_directory(experiment)
     experiments = _grid(experiment, options.seeds or _SEEDS, over)
-    if any(directory.glob(f"{_FOLDER}*")):
-        raise UserError(f"{directory} already holds a comparison: --resume {directory} continues it")
     return directory, [name for name, _ in over], experiments
 
 
@@ -239,25 +254,28 @@ def _grid(experiment: Experiment, seeds: int, over: Iterable[tuple[str, list[str
     for seed in range(experiment.seed, experiment.seed + seeds):
         for settings in product(*axes):
             raw = experiment.model_dump(mode="json") | {"seed": seed}
-            folder = f"{_FOLDER}{seed}"
+            folder = f"{SEED_FOLDER}{seed}"
+            changes = [Change(f"{name}={value}", "--over") for name, value in settings]
+            for change in changes:
+                apply_change(raw, change)
             for name, value in settings:
-                apply_change(raw, f"{name}={value}", "--over")
                 folder += f"-{name.rpartition('.')[2]}-{value}"
             folder = re.sub(r"[^A-Za-z0-9_.=+-]", "_", folder)[:100]
             if folder in experiments:
                 raise UserError(f"--over: two values share the folder {folder}")
-            experiments[folder] = parse_experiment(raw, "--over")
+            experiments[folder] = parse_experiment(raw, "--over", changes)
     return experiments
 
 
 def _resumed(options: Namespace) -> tuple[Path, list[str], dict[str, Experiment]]:
     session.refuse_changes(options, ("models", "seed", "seeds", "over", "config", "full", "output"))
-    experiments = {path.name: session.resumed_run(path, options) for path in options.resume.glob(f"{_FOLDER}*")}
-    if not experiments:
-        raise UserError(f"{options.resume} holds no comparison: there is no {_FOLDER}1")
+    if (content := content_of(options.resume)) != "comparison":
+        fault = f"there is no {SEED_FOLDER}1" if content is None else "it is a run, which householder train continues"
+        raise UserError(f"{options.resume} holds no comparison: {fault}")
+    experiments = {path.name: session.resumed_run(path, options) for path in comparison_folders(options.resume)}
     path = options.resume / OVER
     try:
-        names = read_json(path) if path.exists() else []
+        names = read_json(path) if is_there(path) else []
     except ValueError:
         names = None
     if not isinstance(names, list) or not all(isinstance(name, str) and name.isprintable() for name in names):

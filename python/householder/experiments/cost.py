@@ -12,14 +12,13 @@ import numpy as np
 import torch
 from pydantic import TypeAdapter
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from householder.experiments.errors import UserError, nearest
 from householder.experiments.figures import new_figure, write_figure
 from householder.experiments.models import AnyModel, ModelSettings
 from householder.experiments.models.rivals import rival_settings
-from householder.experiments.report import write_rows
+from householder.experiments.report import new_console, say, write_rows
 
 if TYPE_CHECKING:
     from householder.experiments.tasks import Task
@@ -80,15 +79,16 @@ def cost(options: Namespace) -> int:
         options.output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write to {options.output}: {error.strerror}") from error
-    console = Console()
+    console = new_console()
     measured: list[Measurement] = []
     for kind in kinds:
         with console.status(f"{kind}: {len(measured)} measured"):
             measured += measure_all(kind, SIZES, LENGTHS)
-    console.print(cost_table(measured))
     write_rows(options.output / "cost.csv", map(asdict, measured))
     draw(measured, options.output / "cost.png")
-    console.print(f"table: {options.output / 'cost.csv'}\nfigure: {options.output / 'cost.png'}", highlight=False)
+    console.print(cost_table(measured))
+    say(console, f"table: {options.output / 'cost.csv'}")
+    say(console, f"figure: {options.output / 'cost.png'}")
     return 0
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from householder.experiments.errors import UserError
 from householder.experiments.experiment import Experiment, saved_experiment
 from householder.experiments.outcome import CONFIG, METRICS, Outcome, read_outcomes
-from householder.experiments.readers import Columns, read_columns
+from householder.experiments.readers import Columns, is_there, read_columns
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def find_runs(directories: Iterable[Path]) -> list[Run]:
     """
     found: list[Run] = []
     for directory in directories:
-        paths = [directory / CONFIG] if (directory / CONFIG).is_file() else sorted(directory.glob(f"*/{CONFIG}"))
+        paths = [directory / CONFIG] if is_there(directory / CONFIG) else sorted(directory.glob(f"*/{CONFIG}"))
         if not paths:
             raise UserError(f"{directory} holds no run: there is no {CONFIG}")
         found += [Run(path.parent, saved_experiment(path)) for path in paths]
@@ -91,7 +91,7 @@ def read_curves(runs: Iterable[Run], by_settings: bool = True) -> dict[str, Curv
 
 def _add(curves: dict[str, Curves], label: str, directory: Path, model: str) -> None:
     path = directory / model / METRICS
-    columns = read_columns(path) if path.is_file() else {}
+    columns = read_columns(path) if is_there(path) else {}
     if not columns:
         return
     if "train_loss" not in columns:

@@ -36,3 +36,16 @@ def nearest(name: object, known: Iterable[str]) -> str:
     """
     found = get_close_matches(str(name), list(known), n=1)
     return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def system_error(error: BaseException | None) -> OSError | None:
+    """Return the refusal of the system that an error is or hides, such as that of a full disk; None if there is none.
+
+    Libraries that write into an open file replace it by an error of their own. Refusals to open a file name the file,
+    and libraries recover from them.
+    """
+    while error is not None:
+        if isinstance(error, OSError) and error.filename is None and error.errno is not None:
+            return error
+        error = error.__cause__ or error.__context__
+    return None

@@ -21,9 +21,9 @@ def evaluate(options: Namespace) -> int:
     """Measure as the command line says; return the exit status."""
     experiment = run_experiment(options.run)
     if options.data is not None:
-        raw = experiment.model_dump(mode="json")
-        apply_change(raw, data_change(options.data, experiment.task.kind), "--data")
-        experiment = validated(raw, CONFIG)
+        raw, change = experiment.model_dump(mode="json"), data_change(options.data, experiment.task.kind)
+        apply_change(raw, change)
+        experiment = validated(raw, CONFIG, [change])
     if options.models is not None:
         experiment = experiment.only(options.models.split(","))
     torch.set_default_dtype(torch.float64 if experiment.precision == "64-true" else torch.float32)

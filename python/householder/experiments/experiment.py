@@ -1,11 +1,11 @@
 """An experiment: a task, the models that are compared on it, and how long they train."""
 
-import json
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
 from pydantic import Field, ValidationError, field_validator
@@ -16,7 +16,7 @@ from householder.experiments.models import PACKAGED_MODELS, AnyModel
 from householder.experiments.models.base import Positive
 from householder.experiments.models.rivals import count_parameters, own_settings, resized, rival_settings
 from householder.experiments.outcome import CONFIG, RESULTS
-from householder.experiments.readers import parse_yaml, read_yaml
+from householder.experiments.readers import is_there, parse_yaml, read_yaml
 from householder.experiments.settings import OWN, Settings, Unit
 from householder.experiments.tasks import PACKAGED_TASKS, TaskSettings
 
@@ -83,7 +83,7 @@ def _check_name(name: object) -> None:
 
 
 def load_experiment(
-    path: Path, changes: Iterable[str] = (), models: Iterable[str] | None = None, *, full: bool = False
+    path: Path, changes: Iterable["str | Change"] = (), models: Iterable[str] | None = None, *, full: bool = False
 ) -> Experiment:
     """Read an experiment from a YAML file.
 
@@ -91,7 +91,7 @@ def load_experiment(
     ----------
     path : Path
         The file, or the name of one that comes with the package, such as ``figure4-addition-paper``.
-    changes : iterable of str
+    changes : iterable of str or Change
         Settings to change, as ``"models.ornn.learning_rate=0.003"``; values are YAML.
     models : iterable of str, optional
         The models to keep: the file's, other kinds, or classes as ``"my_module:MyRNN"``; ``["all"]`` is every kind.
@@ -103,7 +103,7 @@ def load_experiment(
     UserError
         If the file, a name or a change is missing, garbled or not what the settings allow.
     """
-    if not path.exists() and packaged_config(str(path)).is_file():
+    if not is_there(path) and packaged_config(str(path)).is_file():
         path = packaged_config(str(path))
     raw = _raw(path)
     longer = raw.pop("full", None)
@@ -112,9 +112,10 @@ def load_experiment(
             raise UserError(f"{path.name} has no settings under 'full': leave out --full")
         raw |= longer
     names = None if models is None else _add_models(raw, list(models))
+    changes = [change if isinstance(change, Change) else Change(change) for change in changes]
     for change in changes:
         apply_change(raw, change)
-    experiment = parse_experiment(raw, path.name)
+    experiment = parse_experiment(raw, path.name, changes)
     return experiment if names is None else experiment.only(names)
 
 
@@ -154,13 +155,16 @@ def _add_models(raw: dict[str, Any], asked: list[str]) -> list[str]:
             known.setdefault(name, dict(rivals[name]))
         elif name not in known:
             everything = list(dict.fromkeys([*known, *rivals]))
-            raise UserError(f"unknown model {name!r}: there are {', '.join(everything)}{nearest(name, everything)}")
+            raise UserError(
+                f"unknown model {name!r}: there are {', '.join(everything)}, and your own as my_module:MyRNN, such as "
+                f"torch.nn:GRU{nearest(name, everything)}"
+            )
         names.append(name)
     return names
 
 
-def parse_experiment(raw: dict[str, Any], origin: str) -> Experiment:
-    """Validate settings, and choose sizes for models without one; error messages begin with ``origin``.
+def parse_experiment(raw: dict[str, Any], origin: str, changes: Collection["Change"] = ()) -> Experiment:
+    """Validate settings as :func:`validated` does, and choose sizes for models without one.
 
     A chosen size gives as many parameters as the first model with a size, for the task's inputs and outputs.
     """
@@ -170,7 +174,7 @@ def parse_experiment(raw: dict[str, Any], origin: str) -> Experiment:
     reference = next((name for name in given if name not in unsized), None)
     if unsized and reference is not None:
         raw = raw | {"models": given | {name: given[name] | {"hidden_size": 1} for name in unsized}}
-    experiment = validated(raw, origin)
+    experiment = validated(raw, origin, changes)
     if reference is None or not unsized:
         return experiment
     task, sized = experiment.task.load(), dict(experiment.models)
@@ -178,16 +182,28 @@ def parse_experiment(raw: dict[str, Any], origin: str) -> Experiment:
         parameters = count_parameters(sized[reference], task)
         sized |= {name: resized(sized[name], task, parameters) for name in unsized}
     except ValueError as error:
-        raise UserError(f"{origin}: models.{reference}: {error}") from error
+        place = f"models.{reference}"
+        raise UserError(f"{_blamed(place, origin, changes)}{place}: {error}") from error
     return experiment.model_copy(update={"models": sized})
 
 
-def validated(raw: dict[str, Any], origin: str) -> Experiment:
-    """Validate settings; error messages begin with ``origin``."""
+def validated(raw: dict[str, Any], origin: str, changes: Collection["Change"] = ()) -> Experiment:
+    """Validate settings.
+
+    Parameters
+    ----------
+    raw : dict
+        The settings.
+    origin : str
+        Where they are from; error messages begin with it.
+    changes : collection of Change
+        What has changed some of them; error messages about these begin with the option that asked for the change.
+    """
     try:
         return Experiment.model_validate(raw)
     except ValidationError as error:
-        raise UserError(f"{origin}: {_first(error)}") from error
+        place, message = _first(error, raw)
+        raise UserError(f"{_blamed(place, origin, changes)}{place}{': ' if place else ''}{message}") from error
     except RecursionError as error:
         raise UserError(f"{origin}: settings are nested too deeply") from error
 
@@ -197,24 +213,46 @@ def packaged_config(name: str) -> Path:
     return Path(str(files("householder.experiments"))) / "configs" / f"{name}.yaml"
 
 
-def apply_change(raw: dict[str, Any], change: str, origin: str = "--set") -> None:
-    """Apply a change such as ``"models.ornn.learning_rate=0.003"``; error messages begin with ``origin``."""
-    path, equals, value = change.partition("=")
+class Change(NamedTuple):
+    """A change of a setting, such as ``"models.ornn.learning_rate=0.003"``."""
+
+    text: str
+    option: str = "--set"
+    """The option of the command that asked for it."""
+
+    @property
+    def place(self) -> str:
+        """The name of the setting."""
+        return self.text.partition("=")[0]
+
+
+def apply_change(raw: dict[str, Any], change: Change) -> None:
+    """Apply a change."""
+    text, option = change
+    path, equals, value = text.partition("=")
     *parents, leaf = path.split(".")
     if not equals or not leaf:
-        raise UserError(f"{origin} {change!r}: expected NAME=VALUE, such as models.ornn.learning_rate=0.003")
+        raise UserError(f"{option} {text!r}: expected NAME=VALUE, such as models.ornn.learning_rate=0.003")
     node = raw
     for key in parents:
         before, node = node, node.get(key, {})
         if not isinstance(node, dict) or not node:
-            raise UserError(f"{origin} {change!r}: there is no {key!r} to change{nearest(key, map(str, before))}")
+            raise UserError(f"{option} {text!r}: there is no {key!r} to change{nearest(key, map(str, before))}")
     try:
         node[leaf] = parse_yaml(value)
     except (ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{origin} {change!r}: {value!r} is not a valid YAML value") from error
+        raise UserError(f"{option} {text!r}: {value!r} is not a valid YAML value") from error
 
 
-def data_change(data: Path, kind: str) -> str:
+def _blamed(place: str, origin: str, changes: Iterable[Change]) -> str:
+    """Return how the message about a setting begins: with the option of the last change of it, or of a part of it."""
+    for change in reversed([*changes]):
+        if f"{change.place}.".startswith(f"{place}.") or f"{place}.".startswith(f"{change.place}."):
+            return f"{change.option} "
+    return f"{origin}: "
+
+
+def data_change(data: Path, kind: str) -> Change:
     """Return the change of settings that ``--data`` asks for.
 
     Raises
@@ -225,11 +263,13 @@ def data_change(data: Path, kind: str) -> str:
     takes = [name for name, settings in PACKAGED_TASKS.items() if "data" in settings.model_fields]
     if kind in PACKAGED_TASKS and kind not in takes:
         raise UserError(f"--data: {kind} takes no data, but {', '.join(takes)} do")
-    # Absolute, so that a run can be resumed from anywhere; in quotes, as settings are YAML.
-    return f"task.data={json.dumps(str(data.absolute()))}"
+    # Absolute, so that a run can be resumed from anywhere.
+    quoted = yaml.safe_dump(str(data.absolute()), default_style='"', width=math.inf).rstrip()
+    return Change(f"task.data={quoted}", "--data")
 
 
-def _first(error: ValidationError) -> str:
+def _first(error: ValidationError, raw: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the name of the first setting that is wrong, and why."""
     details = error.errors()[0]
     where, known = list(details["loc"]), list(Experiment.model_fields)
     if where and where[0] in ("task", "models"):
@@ -243,13 +283,25 @@ def _first(error: ValidationError) -> str:
     if details["type"] == "union_tag_invalid":
         expected = details["ctx"]["expected_tags"]
         tag = details["ctx"]["tag"]
-        return f"{name}: unknown kind {_shown(tag)}, expected one of {expected}{nearest(tag, kinds)}"
+        return name, f"unknown kind {_shown(tag)}, expected one of {expected}{nearest(tag, kinds)}"
     if details["type"] == "extra_forbidden":
-        return f"{name}: there is no such setting{nearest(where[-1], known)}"
+        place = _place_of(name, raw) if len(where) == 1 else None
+        hint = f"; did you mean {place!r}?" if place else nearest(where[-1], known)
+        return name, f"there is no such setting{hint}"
     message = details["msg"].removeprefix("Value error, ")
     given = details["input"]
     shown = "" if details["type"] == "missing" or isinstance(given, dict) else f", got {_shown(given)}"
-    return f"{name}{': ' if name else ''}{message[0].lower()}{message[1:]}{shown}"
+    return name, f"{message[0].lower()}{message[1:]}{shown}"
+
+
+def _place_of(setting: str, raw: Mapping[str, Any]) -> str | None:
+    """Return where a setting is that an experiment itself does not have: at its first model with it, or at the task."""
+    places = [(f"models.{name}", settings, PACKAGED_MODELS) for name, settings in raw["models"].items()]
+    for place, settings, kinds in [*places, ("task", raw["task"], PACKAGED_TASKS)]:
+        kind = settings.get("kind", place.rpartition(".")[2])
+        if kind in kinds and setting in kinds[kind].model_fields:
+            return f"{place}.{setting}"
+    return None
 
 
 def _shown(value: object) -> str:

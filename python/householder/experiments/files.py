@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
-from householder.experiments.errors import UserError
-from householder.experiments.readers import read_json
+from householder.experiments.errors import UserError, system_error
+from householder.experiments.readers import read_json, regular
 
 LOCK = "run.lock"
 HOLDER = "run.holder"
@@ -45,8 +45,11 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object], previous: Path 
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    except Exception as error:
+        refusal = system_error(error) or error
+        if not isinstance(refusal, OSError):
+            raise
+        raise UserError(f"cannot write {path}: {refusal.strerror or refusal}") from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -72,18 +75,18 @@ def appended(path: Path) -> Iterator[BinaryIO]:
     Raises
     ------
     UserError
-        The path is a link, or the system refuses to write.
+        The path is a link or anything else than a regular file, or the system refuses to write.
     """
     try:
-        with open(path, "ab", opener=_open_without_links) as file:
+        with open(path, "ab", opener=_regular_without_links) as file:
             yield file
     except OSError as error:
         reason = "it is a link, and nothing is written through links" if path.is_symlink() else error.strerror or error
         raise UserError(f"cannot write {path}: {reason}") from error
 
 
-def _open_without_links(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+def _regular_without_links(path: str, flags: int) -> int:
+    return regular(path, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
 def inside(directory: Path, name: str) -> Path:

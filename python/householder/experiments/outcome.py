@@ -9,7 +9,7 @@ import pydantic
 
 from householder.experiments.errors import UserError
 from householder.experiments.files import write_text
-from householder.experiments.readers import read_json
+from householder.experiments.readers import is_there, read_json
 from householder.experiments.tasks.base import JudgedOn
 
 CONFIG = "config.yaml"
@@ -88,7 +88,7 @@ def read_outcomes(directory: Path) -> dict[str, Outcome]:
         The file of outcomes is damaged.
     """
     path = directory / RESULTS
-    if not path.is_file():
+    if not is_there(path):
         return {}
     try:
         outcomes = [Outcome(**outcome) for outcome in read_json(path)]

@@ -4,10 +4,11 @@ from argparse import Namespace
 
 from householder.experiments.curves import find_runs, read_curves
 from householder.experiments.figures import learning_curves
+from householder.experiments.report import new_console, say
 
 
 def plot(options: Namespace) -> int:
     """Draw as the command line says; return the exit status."""
     learning_curves(read_curves(find_runs(options.runs)), options.output)
-    print(f"figure: {options.output}")
+    say(new_console(), f"figure: {options.output}")
     return 0

@@ -28,14 +28,15 @@ def process_context() -> ForkServerContext | SpawnContext:
 def warm_up() -> None:
     """Start the server now, so that it loads torch while the caller does something else."""
     if isinstance(process_context(), ForkServerContext):
-        # Ctrl-C reaches every process of the terminal; the server and its children leave it to the caller.
-        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # Both reach every process of a terminal or a job; the server and its children leave them to the caller.
+        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
         searched = os.environ.get(_SAFE)
         os.environ[_SAFE] = "1"  # or the server would import multiprocessing from the working directory
         try:
             multiprocessing.forkserver.ensure_running()
         finally:
-            signal.signal(signal.SIGINT, handler)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
             if searched is None:
                 del os.environ[_SAFE]
             else:

@@ -8,11 +8,14 @@ order mark.
 import csv
 import gzip
 import json
+import os
+import stat
 import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -26,6 +29,11 @@ from householder.experiments.errors import UserError
 
 Columns = dict[str, NDArray[np.float64]]
 
+
+class DamagedError(UserError):
+    """A file does not hold what it should."""
+
+
 SETTINGS = 1 << 16
 """The most bytes of settings, and of other files of a run that people could read."""
 _DEEPEST = 20
@@ -35,29 +43,77 @@ _LARGEST_INTEGER = (1 << 63) - 1
 _TABLE = 1 << 26
 DATA = 1 << 30
 """The most bytes of data."""
+_TENSORS = 1 << 34
+"""The most bytes of a checkpoint."""
 _GZIP = b"\x1f\x8b"
+_OTHERS = {"d": "folder", "p": "pipe", "c": "device", "b": "device", "s": "socket"}
+"""What is no regular file, by the letters of :func:`stat.filemode`."""
+
+
+def is_there(path: Path) -> bool:
+    """Return whether there is anything of that name, also a link to nothing: reading it then says what it is."""
+    return os.path.lexists(path)
+
+
+def regular(path: str | os.PathLike[str], flags: int) -> int:
+    """Open a regular file, as the ``opener`` of :func:`open`; anything else is neither waited for nor read.
+
+    Raises
+    ------
+    OSError
+        It cannot be opened, or it is a folder, a pipe, a device or a socket.
+    """
+    if os.path.exists(path):
+        _refuse_others(os.stat(path))  # to open a device may do something
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+    try:
+        _refuse_others(os.fstat(descriptor))  # another may have taken its place
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _refuse_others(status: os.stat_result) -> None:
+    if kind := _OTHERS.get(stat.filemode(status.st_mode)[0]):
+        raise OSError(f"it is a {kind}, expected a regular file")
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def _opened(path: Path, largest: int) -> Iterator[BufferedReader]:
+    """Open a file that a run or a user names; every reader of this module uses it.
+
+    Raises
+    ------
+    UserError
+        It cannot be read, is no regular file, or has more than ``largest`` bytes.
+    """
+    try:
+        with open(path, "rb", opener=regular) as file:
+            if os.fstat(file.fileno()).st_size > largest:
+                raise UserError(f"{path} has more than {largest:,} bytes")
+            yield file
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    except ValueError as error:  # a null character in the name
+        raise UserError(f"cannot read {path}: {error}") from error
+
+
+@contextmanager
+def opened(path: Path, largest: int) -> Iterator[BinaryIO]:
     """Open a file to read it, unpacked if its content is that of gzip.
 
     Raises
     ------
     UserError
-        It cannot be read.
+        It cannot be read, is no regular file, or has more than ``largest`` bytes.
     """
-    try:
-        with path.open("rb") as file:
-            if file.peek(len(_GZIP)).startswith(_GZIP):
-                with gzip.open(file) as unpacked:
-                    yield cast("BinaryIO", unpacked)
-            else:
-                yield file
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-    except ValueError as error:  # a null character in the name
-        raise UserError(f"cannot read {path}: {error}") from error
+    with _opened(path, largest) as file:
+        if file.peek(len(_GZIP)).startswith(_GZIP):
+            with gzip.open(file) as unpacked:
+                yield cast("BinaryIO", unpacked)
+        else:
+            yield file
 
 
 def read_bytes(path: Path, largest: int) -> bytes:
@@ -68,7 +124,7 @@ def read_bytes(path: Path, largest: int) -> bytes:
     UserError
         It cannot be read, or has more than ``largest`` bytes.
     """
-    with opened(path) as file:
+    with opened(path, largest) as file:
         content = file.read(largest + 1)  # no more: a small packed file may expand to any size
     if len(content) > largest:
         raise UserError(f"{path} has more than {largest:,} bytes")
@@ -190,17 +246,21 @@ def read_tensors(path: Path) -> dict[str, Any]:
 
     Raises
     ------
-    ValueError
+    UserError
+        It cannot be read, is no regular file, or is too large.
+    DamagedError
         It is damaged, holds objects of other classes, or is packed.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if sum(record.file_size for record in archive.infolist()) > path.stat().st_size:
-                raise ValueError("the records are larger than the file")  # torch packs none
-        with warnings.catch_warnings(action="ignore"):  # of foreign files, which are refused below
-            state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many types for damaged files, and advises loading them unsafely
-        raise ValueError(f"{path} is damaged") from error
+    with _opened(path, _TENSORS) as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                if sum(record.file_size for record in archive.infolist()) > os.fstat(file.fileno()).st_size:
+                    raise ValueError("the records are larger than the file")  # torch packs none
+            file.seek(0)
+            with warnings.catch_warnings(action="ignore"):  # of foreign files, which are refused below
+                state = torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:  # torch raises many types for damaged files, and advises loading them unsafely
+            raise DamagedError(f"{path} is damaged") from error
     if not isinstance(state, dict):
-        raise ValueError(f"{path} is damaged: it holds no names")
+        raise DamagedError(f"{path} is damaged: it holds no names")
     return state

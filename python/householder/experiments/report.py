@@ -1,5 +1,6 @@
 """What a command prints and writes: progress while it runs, a table at its end."""
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -21,12 +22,19 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from typing_extensions import override
 
+from householder.experiments.errors import one_line
 from householder.experiments.files import table, write_text
 from householder.experiments.outcome import Outcome, Progress, shown
+from householder.experiments.output import escape_what_is_lacking
 
 _WIDE = 120  # characters for a bar and all its numbers; a narrower terminal shows only the loss
+_NARROW = 80  # fewer characters than this are no room for all columns of a table
+PARAMETERS, SECONDS = "parameters", "seconds"
+"""Headings of the columns that a narrow table leaves out."""
 _MOST_LINES = 500  # for each model, where the output is not a terminal
 _TOLERANCE = 0.02
+_BEGINNING = "starting"
+"""What is shown of a model until its process has loaded all libraries."""
 
 
 def new_console(quiet: bool = False) -> Console:
@@ -34,9 +42,15 @@ def new_console(quiet: bool = False) -> Console:
 
     Output to a file or pipe is wide enough for every column of a table.
     """
+    escape_what_is_lacking(sys.stdout)
     console = partial(Console, quiet=quiet, markup=False, emoji=False, highlight=False)
     wide = console(width=_WIDE)
     return console() if wide.is_terminal or wide.is_jupyter else wide
+
+
+def say(console: Console, text: str) -> None:
+    """Print a line as it is, however long; names in it may have characters that cannot be printed."""
+    console.print(one_line(text), soft_wrap=True)
 
 
 def progress_display(models: Iterable[str], console: Console) -> "ProgressDisplay":
@@ -79,7 +93,7 @@ class _TerminalBars(ProgressDisplay):
             ]
         self._bars = Bars(*columns, console=console)
         self._tasks = {
-            model: self._bars.add_task(model, total=None, start=False, latest="", epochs="") for model in models
+            model: self._bars.add_task(model, total=None, start=False, latest=_BEGINNING, epochs="") for model in models
         }
 
     @override
@@ -118,7 +132,7 @@ class _Lines(ProgressDisplay):
 
 class _NotebookBars(ProgressDisplay):
     def __init__(self, models: list[str], console: Console) -> None:  # noqa: ARG002
-        self._rows = dict.fromkeys(models, (0.0, ""))
+        self._rows = dict.fromkeys(models, (0.0, _BEGINNING))
 
     @override
     def __enter__(self) -> Self:
@@ -146,24 +160,30 @@ class _NotebookBars(ProgressDisplay):
         return f"<table>{''.join(rows)}</table>"
 
 
-def results_table(outcomes: Iterable[Outcome]) -> Table:
-    """Return the table of how the models ended."""
+def results_table(outcomes: Iterable[Outcome], width: int) -> Table:
+    """Return the table of how the models ended, for an output of so many characters."""
     outcomes = list(outcomes)
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("model")
-    for heading in ("hidden", "parameters", "train loss", outcomes[0].measured, "epochs", "seconds"):
-        table.add_column(heading, justify="right")
     losses = distinct([outcome.train_loss for outcome in outcomes])
-    for outcome, loss in zip(outcomes, losses, strict=True):
-        table.add_row(
-            outcome.model,
-            f"{outcome.hidden_size}",
-            f"{outcome.parameters:,}",
-            loss,
-            outcome.metric_shown,
-            f"{outcome.epochs}",
-            f"{outcome.seconds:.0f}",
-        )
+    columns = [
+        ("model", [outcome.model for outcome in outcomes]),
+        ("hidden", [f"{outcome.hidden_size}" for outcome in outcomes]),
+        (PARAMETERS, [f"{outcome.parameters:,}" for outcome in outcomes]),
+        ("train loss", losses),
+        (outcomes[0].measured, [outcome.metric_shown for outcome in outcomes]),
+        ("epochs", [f"{outcome.epochs}" for outcome in outcomes]),
+        (SECONDS, [f"{outcome.seconds:.0f}" for outcome in outcomes]),
+    ]
+    return filled(Table(box=box.SIMPLE_HEAD), columns, width)
+
+
+def filled(table: Table, columns: Iterable[tuple[str, list[str]]], width: int) -> Table:
+    """Fill a table with columns and their headings; a narrow one lacks those that matter least and breaks no number."""
+    columns = [column for column in columns if width >= _NARROW or column[0] not in (PARAMETERS, SECONDS)]
+    for heading, _ in columns:
+        is_name = heading == "model"
+        table.add_column(heading, justify="left" if is_name else "right", no_wrap=not is_name)
+    for row in zip(*(texts for _, texts in columns), strict=True):
+        table.add_row(*row)
     return table
 
 

@@ -4,16 +4,19 @@ import json
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
 from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
 
 from householder.experiments.checks import check, check_group
 from householder.experiments.curves import find_runs, read_curves
 from householder.experiments.errors import UserError, one_line
 from householder.experiments.experiment import (
+    Change,
     Experiment,
     apply_change,
     data_change,
@@ -28,13 +31,16 @@ from householder.experiments.launch import Failure, Job, Result, launch
 from householder.experiments.outcome import CONFIG, Outcome, write_outcomes
 from householder.experiments.own import permitted_modules
 from householder.experiments.processes import models_at_a_time
-from householder.experiments.report import new_console, progress_display, results_table, uneven_parameters
+from householder.experiments.readers import is_there
+from householder.experiments.report import new_console, progress_display, results_table, say, uneven_parameters
 from householder.experiments.tasks.base import GENERATED
 from householder.experiments.trained import run_experiment
 
 CURVES = "learning_curves.png"
 SEQUENCES = "generated.png"
 OWN_TASK = "own"
+SEED_FOLDER = "seed-"
+"""How the names of the folders of a comparison's runs begin."""
 
 
 def train(options: Namespace) -> int:
@@ -52,8 +58,8 @@ def train(options: Namespace) -> int:
 
 def _train(options: Namespace, group: Group, directory: Path, experiment: Experiment) -> int:
     console = new_console(quiet=not group.is_first)
-    say = partial(console.print, soft_wrap=True)
-    say(f"{described(experiment)}: {', '.join(experiment.models)}; seed {experiment.seed}; into {directory}")
+    heading = f"{described(experiment)}: {', '.join(experiment.models)}; seed {experiment.seed}; into {directory}"
+    say(console, heading)
     jobs = {name: Job(experiment, name, inside(directory, name)) for name in experiment.models}
     with progress_display(jobs, console) as display:
         at_a_time = options.jobs or models_at_a_time(experiment.threads, group.devices)
@@ -63,19 +69,19 @@ def _train(options: Namespace, group: Group, directory: Path, experiment: Experi
 
     outcomes = [result for result in results.values() if isinstance(result, Outcome)]
     if outcomes:
-        console.print(results_table(outcomes))
-        for line in uneven_parameters(outcomes):
-            say(line)
         write_outcomes(directory, outcomes)
+        console.print(results_table(outcomes, console.width))
+        for line in uneven_parameters(outcomes):
+            say(console, line)
     if drawable := [outcome for outcome in outcomes if outcome.epochs > 0]:
         learning_curves(read_curves(find_runs([directory])), directory / CURVES)
-        say(f"learning curves: {directory / CURVES}")
-        if generated := [outcome for outcome in drawable if (directory / outcome.model / GENERATED).exists()]:
+        say(console, f"learning curves: {directory / CURVES}")
+        if generated := [outcome for outcome in drawable if is_there(directory / outcome.model / GENERATED)]:
             generated_sequences(directory, generated, directory / SEQUENCES)
-            say(f"generated sequences: {directory / SEQUENCES}")
-        say(f"logs: tensorboard --logdir {directory}")
+            say(console, f"generated sequences: {directory / SEQUENCES}")
+        say(console, f"logs: tensorboard --logdir {directory}")
 
-    return conclude(results.values(), len(jobs), say, resuming("train", directory))
+    return conclude(results.values(), len(jobs), console, resuming("train", directory))
 
 
 def described(experiment: Experiment) -> str:
@@ -87,15 +93,15 @@ def described(experiment: Experiment) -> str:
     return task.kind
 
 
-def conclude(results: Iterable[Result], wanted: int, say: Callable[[str], None], resume: str) -> int:
-    """Report failures, or how to continue if fewer than ``wanted`` results are complete; return the exit status."""
+def conclude(results: Iterable[Result], begun: int, console: Console, resume: str) -> int:
+    """Report failures, or how to continue if fewer results are complete than were begun; return the exit status."""
     results = list(results)
     if failures := [result.message for result in results if isinstance(result, Failure)]:
         for message in failures:
             print(f"householder: {one_line(message)}", file=sys.stderr)
         return 1
-    if sum(isinstance(result, Outcome) and result.metric is not None for result in results) < wanted:
-        say(f"interrupted; continue with: householder {resume}")
+    if sum(isinstance(result, Outcome) and result.metric is not None for result in results) < begun:
+        say(console, f"interrupted; continue with: householder {resume}")
         return 130
     return 0
 
@@ -126,11 +132,11 @@ def asked(options: Namespace) -> Experiment:
         raise UserError("which task? name one, or a run by --resume RUN (--help lists the tasks)")
     task = options.task or ""
     own = ":" in task
-    changes = [*options.changes]
+    changes = [Change(text) for text in options.changes]
     changes += [] if options.data is None else [data_change(options.data, task)]
-    changes += [] if options.epochs is None else [f"epochs={options.epochs}"]
-    changes += [] if options.seed is None else [f"seed={options.seed}"]
-    changes += [f"task.kind={json.dumps(task)}"] if own and not options.config else []
+    changes += [] if options.epochs is None else [Change(f"epochs={options.epochs}", "--epochs")]
+    changes += [] if options.seed is None else [Change(f"seed={options.seed}", "--seed")]
+    changes += [Change(f"task.kind={json.dumps(task)}", "TASK")] if own and not options.config else []
     path = options.config or packaged_config(OWN_TASK if own else task)
     models = None if options.models is None else options.models.split(",")
     experiment = load_experiment(path, changes, models, full=bool(options.full))
@@ -167,10 +173,10 @@ def claimed(directory: Path, experiments: Mapping[str, Experiment], begun: bool)
     except OSError as error:
         raise UserError(f"cannot write to {directory}: {error.strerror}") from error
     with held(directory):
+        if begun and (content := content_of(directory)):
+            raise UserError(f"{directory} already holds a {content}: --resume {directory} continues it")
         for folder, experiment in experiments.items():
             place = inside(directory, folder)
-            if begun and (place / CONFIG).exists():
-                raise UserError(f"{place} already holds a run: --resume {place} continues it")
             try:
                 place.mkdir(exist_ok=True)
                 experiment.save(place / CONFIG)
@@ -180,6 +186,27 @@ def claimed(directory: Path, experiments: Mapping[str, Experiment], begun: bool)
             yield
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"--resume {directory} continues from the last checkpoints") from None
+
+
+def content_of(directory: Path) -> Literal["run", "comparison"] | None:
+    """Return what a directory holds, None if it is free.
+
+    Raises
+    ------
+    UserError
+        It holds both.
+    """
+    is_run = is_there(directory / CONFIG)
+    # In a run, a model may have such a name, but its folder has no settings.
+    is_comparison = any(not is_run or is_there(folder / CONFIG) for folder in comparison_folders(directory))
+    if is_run and is_comparison:
+        raise UserError(f"{directory} holds a run and a comparison: move the folders {SEED_FOLDER}* elsewhere")
+    return "run" if is_run else "comparison" if is_comparison else None
+
+
+def comparison_folders(directory: Path) -> Iterator[Path]:
+    """Yield the folders of a comparison's runs."""
+    return directory.glob(f"{SEED_FOLDER}*")
 
 
 def refuse_changes(options: Namespace, fixed: Iterable[str]) -> None:
@@ -196,14 +223,15 @@ def resumed_run(directory: Path, options: Namespace) -> Experiment:
     if options.task not in (None, experiment.task.kind):
         raise UserError(f"{directory} is a run of {experiment.task.kind!r}, not of {options.task!r}")
     raw = experiment.model_dump(mode="json")
-    if options.data is not None:
-        apply_change(raw, data_change(options.data, experiment.task.kind), "--data")
+    changes = [] if options.data is None else [data_change(options.data, experiment.task.kind)]
     if options.epochs is not None:
         if options.epochs < experiment.epochs:
             begun = f"{directory} was begun with {experiment.epochs}"
             raise UserError(f"--epochs {options.epochs}: {begun}; give more to extend it")
-        raw["epochs"] = options.epochs
-    return validated(raw, CONFIG)
+        changes.append(Change(f"epochs={options.epochs}", "--epochs"))
+    for change in changes:
+        apply_change(raw, change)
+    return validated(raw, CONFIG, changes)
 
 
 def _resumed(options: Namespace) -> tuple[Path, Experiment]:

@@ -6,8 +6,9 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 PACKAGED, OWN = "packaged", "own"
 
@@ -36,7 +37,9 @@ class Settings(BaseModel):
         for name, value in values.items() if isinstance(values, dict) else ():
             field = cls.model_fields.get(name)
             if isinstance(value, bool) and field is not None and field.annotation is not bool:
-                raise ValueError(f"{name} is {value}, expected {field_type(field)}")
+                error = PydanticCustomError("boolean", f"expected {field_type(field)}")
+                details = InitErrorDetails(type=error, loc=(name,), input=value)
+                raise ValidationError.from_exception_data(cls.__name__, [details])  # which names the setting
         return values
 
 

@@ -10,6 +10,7 @@ from householder.experiments.errors import UserError, nearest
 from householder.experiments.experiment import Experiment, saved_experiment
 from householder.experiments.models import SequenceModel
 from householder.experiments.outcome import CONFIG
+from householder.experiments.readers import is_there
 
 if TYPE_CHECKING:
     from householder.experiments.tasks import Task
@@ -46,6 +47,6 @@ def load_trained(run: str | Path, model: str | None = None, weights: Weights = "
 
 def run_experiment(directory: Path) -> Experiment:
     """Return the experiment of a run."""
-    if not (directory / CONFIG).is_file():
+    if not is_there(directory / CONFIG):
         raise UserError(f"{directory} holds no run: there is no {CONFIG}")
     return saved_experiment(directory / CONFIG)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from householder.experiments.errors import UserError
-from householder.experiments.readers import DATA, opened
+from householder.experiments.readers import DATA, is_there, opened
 
 _BYTES = 0x08  # the code of unsigned bytes, the only type these files have
 
@@ -31,10 +31,10 @@ def read_idx(directory: Path, name: str, axes: int) -> NDArray[Any]:
         If there is no such file, or it is not what it should be.
     """
     names = [f"{stem}{suffix}" for stem in (name, name.replace("-idx", ".idx")) for suffix in ("", ".gz")]
-    path = next((directory / name for name in names if (directory / name).is_file()), None)
+    path = next((directory / name for name in names if is_there(directory / name)), None)
     if path is None:
         raise UserError(f"{directory} holds no {', '.join(names[:-1])} or {names[-1]}")
-    with opened(path) as file:
+    with opened(path, DATA) as file:
         header = file.read(4 + 4 * axes)
         if len(header) < 4 + 4 * axes or header[:4] != bytes([0, 0, _BYTES, axes]):
             raise UserError(f"{path} is not an IDX file of bytes with {axes} axes")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from householder.experiments.errors import UserError
-from householder.experiments.readers import DATA, read_text
+from householder.experiments.readers import DATA, is_there, read_text
 
 Text = list[str]
 PARTS = ("train", "valid", "test")
@@ -36,7 +36,7 @@ def embedded_texts() -> dict[str, Text]:
 
 def _read(directory: Path, part: str) -> Text:
     paths = [directory / f"{part}.txt", directory / f"ptb.{part}.txt"]
-    path = next((path for path in paths if path.is_file()), None)
+    path = next((path for path in paths if is_there(path)), None)
     if path is None:
         raise UserError(f"{directory} holds no {paths[0].name} or {paths[1].name}")
     lines = _lines(read_text(path, DATA))
