@@ -281,6 +281,8 @@ def _give_own_class(module: nn.Module) -> None:
 
 def _copied_with_own_class(copied: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
     def deepcopy(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
+        # Tensors with a history cannot be copied. The replica computes its own at its first call.
+        memo |= {id(weight): weight.detach() for weight in _undocumented.computed_weights(module)}
         replica = copied(module, memo)
         _give_own_class(replica)
         return replica
