@@ -62,6 +62,7 @@ class Frames(_tracing.Opaque):
     (torch.Size([4, 4]), True)
     """
 
+    @_check.constructor
     def __init__(
         self,
         weight: Tensor,
@@ -235,8 +236,7 @@ def orthogonal(
     >>> torch.allclose(layer.weight, torch.eye(40, 20, dtype=torch.float64))
     True
     """
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"module is a {type(module).__name__}, expected a torch.nn.Module")
+    _check.module("module", module)
     if is_parametrized(module, name):
         raise ValueError(f"{name} of {type(module).__name__} is already parametrized")
     weight = getattr(module, name, None)
