@@ -1,5 +1,6 @@
 """One step after the other, for inputs that arrive one at a time."""
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ class Recurrence:
     """A recurrence ``h_t = phi(W h_{t-1} + V x_t + b)`` for inputs that arrive one at a time.
 
     It copies its parameters and prepares the weights of a step once, at the first step. Arguments and states are those
-    of :func:`rnn`, up to rounding.
+    of :func:`rnn`, up to rounding. It may itself be copied and pickled.
 
     Parameters
     ----------
@@ -73,8 +74,15 @@ class Recurrence:
         parameters = input_weight, bias, phases
         options = nonlinearity, negative_slope, nonlinearity_bias, transpose, False, method, tau, shape
         _, sequence, _ = validated(Sequence._make((u, x, None, *parameters, None, *options)))
-        self._dtype = sequence.u.dtype
-        self._native = _core.Recurrence(*_cpu.native_arguments(sequence, 0, 1))
+        self.__setstate__(copy.deepcopy(sequence))
+
+    def __getstate__(self) -> Sequence:
+        return self._parameters
+
+    def __setstate__(self, parameters: Sequence) -> None:
+        self._parameters = parameters
+        self._dtype = parameters.u.dtype
+        self._native = _core.Recurrence(*_cpu.native_arguments(parameters, 0, 1))
 
     def step(self, h: Array, x: Array) -> Array:
         """Return the state that follows ``h`` with the input ``x``.
