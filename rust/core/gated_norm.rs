@@ -71,8 +71,8 @@ impl<T: Exponential> Operands<'_, T> {
         if width == 0 || product(&[rows, width, size_of::<T>()]).is_none() {
             return Err(Error::InvalidArgument(format!("weight: {width} numbers and {rows} rows do not fit")));
         }
-        self.x.expect("x", [rows, 1, width], std::iter::empty())?;
-        self.z.expect("z", [rows, 1, width], std::iter::empty())
+        self.x.expect("x", [rows, 1, width])?;
+        self.z.expect("z", [rows, 1, width])
     }
 
     fn check_like(&self, name: &'static str, array: Option<&NumbersMut<'_, T>>) -> Result<()> {
@@ -145,7 +145,7 @@ pub(crate) fn backward_of_type<T: Exponential>(
 ) -> Result<()> {
     operands.check()?;
     let (isa, width) = (context.isa, operands.width());
-    grad_out.expect("grad_out", [operands.rows, 1, width], std::iter::empty())?;
+    grad_out.expect("grad_out", [operands.rows, 1, width])?;
     operands.check_like("grad_x", gradients.x.as_ref())?;
     operands.check_like("grad_z", gradients.z.as_ref())?;
     require(1, &[("grad_weight", gradients.weight.as_ref().map(|weight| weight.len()), &[width])])?;

@@ -129,14 +129,8 @@ impl<'a, T> Tokens<'a, T> {
         Ok(Self { numbers, layout: Some((shape, strides)) })
     }
 
-    /// Checks the shape `[tokens, heads, width]`, with tokens counted over all batches, and that the rows of each of these
-    /// `sequences` of tokens are at one distance from each other. The product of the shape must fit in usize.
-    pub(crate) fn expect(
-        &mut self,
-        name: &'static str,
-        [tokens, heads, width]: [usize; 3],
-        mut sequences: impl Iterator<Item = Range<usize>>,
-    ) -> Result<()> {
+    /// Checks the shape `[tokens, heads, width]`, with tokens counted over all batches. Its product must fit in usize.
+    pub(crate) fn expect(&mut self, name: &'static str, [tokens, heads, width]: [usize; 3]) -> Result<()> {
         let (layout, expected) = (([1, tokens, heads, width], [0, heads * width, width]), tokens * heads * width);
         let (shape, strides) = self.layout.unwrap_or(layout);
         let found = if self.layout.is_some() { product(&shape) } else { Some(self.numbers.len()) };
@@ -144,7 +138,19 @@ impl<'a, T> Tokens<'a, T> {
             return Err(Error::Length { name, expected: vec![expected], found: found.unwrap_or(usize::MAX) });
         }
         self.layout = Some((shape, strides));
-        if sequences.all(|sequence| self.are_even(sequence)) {
+        Ok(())
+    }
+
+    /// Checks that the rows of each of these sequences of tokens, counted over all batches, are at one distance from each other.
+    pub(crate) fn expect_even(
+        &self,
+        name: &'static str,
+        sequences: impl IntoIterator<Item = Range<usize>>,
+    ) -> Result<()> {
+        let ([_, each, ..], [of_batch, of_token, _]) = self.layout();
+        let is_of_one_batch =
+            |tokens: Range<usize>| tokens.len() <= 1 || tokens.start / each == (tokens.end - 1) / each;
+        if of_batch == each * of_token || sequences.into_iter().all(is_of_one_batch) {
             return Ok(());
         }
         Err(Error::Uneven { name })
@@ -159,10 +165,9 @@ impl<'a, T> Tokens<'a, T> {
         self.layout().0.iter().product()
     }
 
-    /// Whether the rows of these tokens, counted over all batches, are at one distance from each other.
-    fn are_even(&self, tokens: Range<usize>) -> bool {
-        let ([_, each, ..], [of_batch, of_token, _]) = self.layout();
-        tokens.len() <= 1 || tokens.start / each == (tokens.end - 1) / each || of_batch == each * of_token
+    /// Tokens of a batch.
+    pub(crate) fn of_batch(&self) -> usize {
+        self.layout().0[1]
     }
 
     /// `count` rows of a head, from a token on, counted over all batches. They are at one distance from each other.

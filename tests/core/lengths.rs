@@ -365,7 +365,7 @@ fn of_extreme_problems_of_the_delta_rule() {
         let steps = tokens.checked_mul(reflections).unwrap_or(0);
         let same = |shape| Tokens::strided(Numbers::Full(&row), shape, [0; 3]).unwrap_or(none);
         let operands = delta::Operands {
-            sequences: [0..tokens].to_vec(),
+            sequences: std::iter::once(0..tokens).collect(),
             q: same([1, tokens, 1, key_width]),
             k: same([1, steps, 1, key_width]),
             v: same([1, steps, value_heads, value_width]),

@@ -26,7 +26,10 @@ impl Sizes {
     /// sequence are at one distance from each other.
     pub(super) fn expect<T>(&self, name: &'static str, rows: &mut Tokens<'_, T>) -> Result<()> {
         let &Self { batch, tokens, channels, .. } = self;
-        rows.expect(name, [batch * tokens, 1, channels], (0..batch).map(|i| i * tokens..(i + 1) * tokens))
+        rows.expect(name, [batch * tokens, 1, channels])?;
+        // The sequence that has the last token of the first batch of rows speaks for all.
+        let last = rows.of_batch().saturating_sub(1).checked_div(tokens);
+        rows.expect_even(name, last.map(|i| i * tokens..(i + 1) * tokens))
     }
 }
 

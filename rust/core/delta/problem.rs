@@ -138,7 +138,8 @@ pub(super) fn expect_rows<T>(
     shape: [usize; 3],
     each: usize,
 ) -> Result<()> {
-    array.expect(name, shape, sequences.iter().map(|sequence| sequence.start * each..sequence.end * each))
+    array.expect(name, shape)?;
+    array.expect_even(name, sequences.iter().map(|sequence| sequence.start * each..sequence.end * each))
 }
 
 impl Sizes {

@@ -36,7 +36,7 @@ impl Random {
 
     /// A number below another one.
     pub fn below(&mut self, bound: usize) -> usize {
-        ((self.real() + 1.0) / 2.0 * bound as f64) as usize
+        (f64::midpoint(self.real(), 1.0) * bound as f64) as usize
     }
 
     pub fn numbers<T: Number>(&mut self, len: usize) -> Vec<T> {

@@ -65,11 +65,11 @@ impl<T: Scalar> ReflectionSteps<'_, T> {
         if self.adjoint { i } else { self.tau.len() - 1 - i }
     }
 
-    /// Entries that reflection `j` reads: from the first one of its column on, in whole grains.
+    /// Entries that reflection `j` reads: from the first one of its column on, in whole registers.
     #[inline(always)]
-    fn range(&self, ops: Registers<impl Simd>, j: usize) -> Range<usize> {
-        let grain = ops.grain::<T>();
-        self.form.first(j) / grain * grain..self.n.next_multiple_of(grain)
+    fn range<S: Simd>(&self, _: Registers<S>, j: usize) -> Range<usize> {
+        let lanes = T::lanes::<S>();
+        self.form.first(j) / lanes * lanes..self.n.next_multiple_of(lanes)
     }
 
     /// These entries of `v_j`.

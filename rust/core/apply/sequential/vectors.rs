@@ -11,12 +11,6 @@ use crate::simd::vector::{plain_dot, sum_of_lanes};
 pub struct Registers<S>(pub S);
 
 impl<S: Simd> Registers<S> {
-    /// The ranges of entries that are read begin and end at multiples of this number.
-    #[inline(always)]
-    pub fn grain<T: Scalar>(self) -> usize {
-        T::lanes::<S>()
-    }
-
     /// `v* x`.
     #[inline(always)]
     pub fn project<T: Scalar>(self, v: &[T], x: &[T]) -> T {
