@@ -36,11 +36,13 @@ void serve(const std::string& folder) {
   torch::inductor::AOTIModelPackageLoader network(folder + "network.pt2");
   const std::vector<at::Tensor> inputs = read_inputs(folder + "inputs.pt");
 
+  const std::vector<at::Tensor> results = network.run(inputs);
   std::ofstream output(folder + "output", std::ios::binary);
-  for (const at::Tensor& result : network.run(inputs)) {
+  for (const at::Tensor& result : results) {
     const at::Tensor y = result.contiguous();
     output.write(static_cast<const char*>(y.const_data_ptr()), y.nbytes());
   }
+  if (!output.flush()) throw std::runtime_error("cannot write " + folder + "output");
 
   std::vector<double> times(100);
   for (double& time : times) {

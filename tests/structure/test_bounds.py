@@ -1,6 +1,6 @@
-"""Bounds of values: Python's checks and the Rust core refuse the same. Both are called with the table ``tests/bounds.txt``.
+"""Bounds of values: Python's checks refuse what the Rust core refuses, as the table ``tests/bounds.txt`` says.
 
-``tests/core/bounds.rs`` calls the core, and says the same of it.
+``tests/core/bounds.rs`` calls the core with the same table.
 """
 
 import inspect
@@ -120,7 +120,7 @@ CALLS = {
 
 @pytest.mark.parametrize(("bound", "value"), REFUSED)
 def test_python_refuses_what_the_core_refuses(bound, value):
-    with pytest.raises(ValueError, match="expected|are for complex u|acts on|leave one of them out"):
+    with pytest.raises(ValueError, match=r"expected|are for complex u|acts on|leave one of them out"):
         CALLS[bound](value)
 
 

@@ -83,8 +83,7 @@ def with_inputs(change):
 def test_inputs_that_the_package_was_not_compiled_for_are_refused(served, change):
     done, output = served(with_inputs(change))
     assert (done.returncode, output) == (1, b"")
-    assert done.stderr.startswith("serve: ")
-    assert len(done.stderr) > len("serve: \n")
+    assert re.search(r"^serve: .*expected: ", done.stderr, re.MULTILINE)  # the package writes its message, too
 
 
 def test_inputs_may_be_views(folder, served):
@@ -104,8 +103,7 @@ def test_files_that_are_missing_or_cut_end_the_program_with_a_message(served, na
 
     done, output = served(cut)
     assert (done.returncode, output) == (1, b"")
-    assert done.stderr.startswith("serve: ")
-    assert len(done.stderr) > len("serve: \n")
+    assert re.search(r"^serve: (cannot read|.* zip archive: )", done.stderr)
 
 
 def test_the_program_asks_for_a_folder(folder):
