@@ -106,7 +106,8 @@ def apply(
     >>> np.allclose(hh.apply(a.T, h, tau=tau), h @ q.T)
     True
     """
-    if phases is None and type(u) is type(h) and _BACKENDS.get(type(u)) is _cpu and u.ndim == 2:
+    plain = type(u) is type(h) and (tau is None or type(tau) is type(u)) and _BACKENDS.get(type(u)) is _cpu
+    if phases is None and plain and u.ndim == 2:
         try:
             found = np.empty(h.shape, h.dtype)
             _core.forward(u, h, found, None, transpose, method, False, shape, tau)
@@ -115,9 +116,9 @@ def apply(
         else:
             return found
     backend, u = backend_and_array("u", u)
-    n, _ = _validate.reflections(u, shape, tau is not None)
     h = backend.operand("h", h, u)
-    _validate.vectors("h", h, n)
+    n, _ = _validate.reflections(u, shape, tau is not None, h)
+    _validate.vectors("h", h, n, u)
     phases = _validate.phases(phases, u, n, backend)
     columns = _columns(u, tau, shape, phases, backend)
     transpose = _validate.flag("transpose", transpose)
@@ -178,9 +179,9 @@ def forward_tape(u: Any, h: Any, *, phases: Any = None, transpose: bool = False)
            [ 1.,  2.,  3.]])
     """
     backend, u = backend_and_array("u", u)
-    n, _ = _validate.one_matrix(u, "forward_tape")
     h = backend.operand("h", h, u)
-    _validate.vectors("h", h, n)
+    n, _ = _validate.one_matrix(u, "forward_tape", h=h)
+    _validate.vectors("h", h, n, u)
     phases = _validate.phases(phases, u, n, backend)
     tape = backend.forward_tape(u, h, phases, _validate.flag("transpose", transpose))
     return tape[..., 0, :].copy(), tape
@@ -286,9 +287,9 @@ def backward(
     (True, True)
     """
     backend, u = backend_and_array("u", u)
-    n, m = _validate.reflections(u, shape, tau is not None)
     h = backend.operand("h", h, u)
-    _validate.vectors("h", h, n)
+    n, m = _validate.reflections(u, shape, tau is not None, h)
+    _validate.vectors("h", h, n, u)
     grad_c = backend.operand("grad_c", grad_c, u)
     phases = _validate.phases(phases, u, n, backend)
     columns = _columns(u, tau, shape, phases, backend)

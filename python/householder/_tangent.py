@@ -62,12 +62,12 @@ def jvp(
     """
     backend, u = backend_and_array("u", u)
     xp = backend.xp
-    n, _ = _validate.reflections(u)
     h, tangent_u, tangent_h = (
         backend.operand(name, value, u)
         for name, value in (("h", h), ("tangent_u", tangent_u), ("tangent_h", tangent_h))
     )
-    _validate.vectors("h", h, n)
+    n, _ = _validate.reflections(u, h=h)
+    _validate.vectors("h", h, n, u)
     _validate.shape("tangent_u", tangent_u, u.shape)
     _validate.shape("tangent_h", tangent_h, h.shape)
     phases = _validate.phases(phases, u, n, backend)

@@ -61,7 +61,9 @@ fn sequences(offsets: Option<&Laid>, batch: usize, tokens: usize) -> Reading<Vec
     }
     let is_sorted = offsets.is_sorted() && offsets.first() == Some(&0) && offsets.last() == Some(&(tokens as i64));
     if !is_sorted {
-        let text = format!("cu_seqlens is {offsets:?}, expected numbers from 0 to T = {tokens} that never decrease");
+        let text = format!(
+            "cu_seqlens is {offsets:?}, expected numbers that begin with 0, never decrease and end with T = {tokens}"
+        );
         return Err(Refusal::invalid(text));
     }
     Ok(offsets.windows(2).map(|pair| pair[0] as usize..pair[1] as usize).collect())

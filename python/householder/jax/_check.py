@@ -21,9 +21,9 @@ def array(name: str, value: Any) -> Array:
     if isinstance(value, Array):
         return value
     if not hasattr(value, "__array__"):
-        is_short = value is None or isinstance(value, (bool, int, float, str))
-        given = repr(value) if is_short else f"a {type(value).__name__}"
+        given = repr(value) if isinstance(value, (bool, int, float, str)) else _validate.described(value)
         raise TypeError(f"{name} is {given}, expected a JAX or NumPy array")
+    _validate.no_mask(name, value)
     try:
         return jnp.asarray(value)
     except (TypeError, ValueError) as error:

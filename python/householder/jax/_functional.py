@@ -8,7 +8,6 @@ import numpy as np
 
 from householder import _spec, _validate
 from householder.jax import _check, _ops
-from householder.jax._packing import pad
 
 if TYPE_CHECKING:
     from jax import Array
@@ -78,8 +77,8 @@ def apply(
     """
     u, compute = _check.first("u", u)
     h = _check.like("h", h, compute, "u")
-    n, _ = _validate.reflections(u, shape, tau is not None)
-    _validate.vectors("h", h, n)
+    n, _ = _validate.reflections(u, shape, tau is not None, h)
+    _validate.vectors("h", h, n, u)
     tau = _check.tau(tau, compute, u, phases)
     phases = _check.phases(phases, compute, (n,))
     _validate.one_of("method", method, _spec.METHODS)
@@ -176,7 +175,7 @@ def rnn(
         As in :func:`apply`.
     batch_sizes : sequence of int, length T, optional
         Sequences of different lengths, packed as torch's ``PackedSequence`` packs them. The numbers must be known when
-        the function is traced. Shorter sequences are padded for the call.
+        the function is traced.
     transpose : bool
         Use ``W*`` in place of ``W``.
     reverse : bool
@@ -221,8 +220,10 @@ def rnn(
     fits = x.ndim in (2, 3) if sizes is None else x.ndim == 2 and len(x) == rows
     if not fits or x.shape[-1] != d or d == 0:
         raise ValueError(f"x has shape {x.shape}, expected {expected} with d = n = {n} without input_weight")
-    mask = None if sizes is None else np.arange(sizes.max(initial=0)) < sizes[:, None]
-    states = (*x.shape[1:-1], n) if mask is None else (mask.shape[1], n)
+    lengths = () if sizes is None else tuple(sizes.tolist())
+    if sizes is not None and not lengths:
+        x = x.reshape(0, 0, d)  # no steps of no sequences
+    states = (lengths[0], n) if lengths else (*x.shape[1:-1], n)
     moduli = _validate.bias_length(nonlinearity, nonlinearity_bias, n, compute.kind == "c")
     if h0 is not None:
         h0 = _check.like("h0", h0, compute, "u")
@@ -241,10 +242,8 @@ def rnn(
     )
     slope = _validate.slope(negative_slope)
     transpose, reverse = _validate.flag("transpose", transpose), _validate.direction(reverse, batch_sizes)
-    options = _ops.rnn.Options(nonlinearity, slope, transpose, reverse, shape, method)
-    if mask is not None:
-        operands = (operands[0], pad(operands[1], mask), *operands[2:])
+    options = _ops.rnn.Options(nonlinearity, slope, transpose, reverse, shape, method, lengths)
     h, last = _ops.rnn.rnn(options, *operands)
-    if mask is not None:
-        h, last = h[mask], h[mask.sum(axis=0) - 1, np.arange(mask.shape[1])]
+    if sizes is not None and not lengths:
+        h = h.reshape(0, n)
     return _check.cast(h, x.dtype), _check.cast(last, x.dtype)

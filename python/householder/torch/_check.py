@@ -179,9 +179,9 @@ def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor if tensor.dtype is dtype else allocated(tensor).to(dtype)
 
 
-def columns(u: Tensor, columns: Any, tau: Any, phases: Any) -> tuple[int, int]:
+def columns(u: Tensor, columns: Any, tau: Any, phases: Any, h: Any = None) -> tuple[int, int]:
     """Check columns of this shape, and ``tau (..., m)`` if there is one; return ``n, m``."""
-    n, m = _validate.reflections(u, columns, tau is not None)
+    n, m = _validate.reflections(u, columns, tau is not None, h)
     if tau is not None:
         _validate.not_both(phases, tau)
         if tau.dtype is not u.dtype:

@@ -89,11 +89,10 @@ def apply(
     compute = _check.operands(u, h=h, tau=tau)
     if h is None:
         _check.tensor("h", h)
-    n, _ = _check.columns(u, shape, tau, phases)
+    n, _ = _check.columns(u, shape, tau, phases, h)
     if phases is not None:
         _check.phases(phases, u, n)
-    if h.dim() == 0 or h.shape[-1] != n:
-        raise ValueError(f"h has shape {tuple(h.shape)}, expected (..., {n}) to match n = {n} of u")
+    _validate.vectors("h", h, n, u)
     kind = h.dtype
     if u.dtype is not compute or kind is not compute:
         u, h = _check.cast(u, compute), _check.cast(h, compute)

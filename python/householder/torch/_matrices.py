@@ -120,7 +120,7 @@ def haar(
     True
     """
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    if dtype not in CORE_NAME:
+    if not isinstance(dtype, torch.dtype) or dtype not in CORE_NAME:
         raise TypeError(f"dtype is {dtype!r}, expected one of {', '.join(map(str, CORE_NAME))}")
     if rng is None or isinstance(rng, torch.Generator):
         where = "cpu" if rng is None else rng.device

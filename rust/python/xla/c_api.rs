@@ -82,6 +82,14 @@ pub struct ByteSpan {
     pub len: usize,
 }
 
+/// An attribute that is an array of numbers.
+#[repr(C)]
+pub struct ArrayAttribute {
+    pub dtype: c_int,
+    pub len: usize,
+    pub data: *const c_void,
+}
+
 /// An attribute that is a number.
 #[repr(C)]
 pub struct ScalarAttribute {
@@ -113,6 +121,8 @@ pub struct Attributes {
     pub values: *const *const c_void,
 }
 
+/// Kind of an attribute that is an [`ArrayAttribute`].
+pub const ARRAY: c_int = 1;
 /// Kind of an attribute that is a [`ScalarAttribute`].
 pub const NUMBER: c_int = 3;
 /// Kind of an attribute that is a [`ByteSpan`].

@@ -12,7 +12,7 @@ use householder_binding::dtype::{ArrayNumber, DType};
 use householder_binding::operands::{Caller, Operands};
 use householder_binding::refusal::{Reading, Refusal};
 
-use super::c_api::{self, BUFFER, ByteSpan, CallFrame, F64, NUMBER, PRED, S64, TEXT};
+use super::c_api::{self, ARRAY, BUFFER, ByteSpan, CallFrame, F64, NUMBER, PRED, S64, TEXT};
 
 /// What XLA calls the types.
 const TYPES: [(DType, c_int); 7] = [
@@ -64,6 +64,20 @@ impl<'a> Frame<'a> {
 
     pub fn integer(&self, name: &str) -> Reading<i64> {
         self.number(name, S64)
+    }
+
+    /// An array of integers.
+    pub fn integers(&self, name: &str) -> Reading<&'a [i64]> {
+        let numbers: &c_api::ArrayAttribute = self.attribute(name, ARRAY)?;
+        if numbers.dtype != S64 {
+            return Err(Refusal::invalid(format!("{name}: expected integers, got numbers of type {}", numbers.dtype)));
+        }
+        let data = numbers.data.cast::<i64>();
+        if numbers.len > 0 && (data.is_null() || !data.is_aligned()) {
+            return Err(Refusal::invalid(format!("{name}: expected aligned memory, got {data:?}")));
+        }
+        // SAFETY: XLA's array of so many integers, alive during the call.
+        Ok(if numbers.len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, numbers.len) } })
     }
 
     pub fn real(&self, name: &str) -> Reading<f64> {

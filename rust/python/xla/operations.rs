@@ -42,9 +42,19 @@ pub fn matrix_backward(frame: &Frame<'_>) -> Reading<()> {
     formed::backward(frame, &of_layers(frame)?, None)
 }
 
-/// `x (count, steps, batch, d)`, and what else there is of a sequence.
+/// `x (count, steps, batch, d)` or, if `batch_sizes` are not empty, `(count, rows, d)`; what else there is of a sequence.
 fn sequence<'a>(frame: &Frame<'a>) -> Reading<sequences::Call<'a>> {
-    let (columns, [_, steps, batch, d]) = (columns(frame, sequences::TAU)?, frame.shape(sequences::X)?);
+    let columns = columns(frame, sequences::TAU)?;
+    let (steps, vectors, batch, d) = match frame.integers("batch_sizes")? {
+        [] => {
+            let [_, steps, batch, d] = frame.shape(sequences::X)?;
+            (Steps::uniform(steps, batch)?, (steps, Some(batch)), batch, d)
+        }
+        sizes @ [first, ..] => {
+            let [_, rows, d] = frame.shape(sequences::X)?;
+            (Steps::ragged(sizes)?, (rows, None), usize::try_from(*first).unwrap_or(0), d)
+        }
+    };
     let options = sequences::RecurrenceOptions {
         nonlinearity: frame.text("nonlinearity")?,
         slope: frame.real("negative_slope")?,
@@ -55,8 +65,7 @@ fn sequence<'a>(frame: &Frame<'a>) -> Reading<sequences::Call<'a>> {
     };
     let is_complex = frame.dtype(0)?.is_complex();
     let moduli = options::moduli(options.nonlinearity, columns.n, is_complex)?;
-    let sizes = sequences::Sizes { columns, d, vectors: (steps, Some(batch)), batch, moduli };
-    Ok(sequences::Call::new(sizes, options, Steps::uniform(steps, batch)?)?)
+    Ok(sequences::Call::new(sequences::Sizes { columns, d, vectors, batch, moduli }, options, steps)?)
 }
 
 pub fn rnn(frame: &Frame<'_>) -> Reading<()> {
