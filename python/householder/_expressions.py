@@ -259,7 +259,7 @@ def delta_rule(
     q, k = (xp.repeat(xp.permute_dims(x, (0, 2, 1, 3)), group, axis=1) for x in (scale * q, k))
     v = xp.permute_dims(v, (0, 2, 1, 3))
     betas = () if beta is None else (xp.permute_dims(beta, (0, 2, 1))[..., None],)
-    g = lib.zeros(q.shape[:-1], q) if g is None else xp.moveaxis(g, 1, 2)
+    g = lib.zeros(q.shape[:-1], q) if g is None else xp.permute_dims(g, (0, 2, 1, *range(3, g.ndim)))
     g = g if g.ndim == 4 else g[..., None]
     if initial_state is None:
         count = q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1

@@ -5,22 +5,25 @@ package's call and on the oracle's.
 """
 
 import contextlib
+import io
 
 import layouts
 import oracle
 import torch
 from compare import Result, column_lengths
 from problem import outputs
+from torch.utils.checkpoint import checkpoint
 
 
 def choose(source, problem):
     """One of the treatments that the problem has."""
-    kinds = ["values", "backward", "backward", "backward", "twice", "accumulated"]
+    kinds = ["values", "backward", "backward", "backward", "twice", "accumulated", "files"]
     if problem.transforms and not problem.is_half:
         kinds += ["second", "forward mode", "func"]
         kinds += ["vmap", "vmap"] if problem.whole else []
-        if source.one_in(1500):
-            kinds = ["compiled"]
+        kinds += ["checkpoint"]
+        if source.one_in(1000):
+            kinds = ["compiled", "exported"] if can_be_exported(problem) else ["compiled"]
     kind = source.choose(kinds)
     return kind, TREATMENTS[kind](source, problem)
 
@@ -144,6 +147,24 @@ def _twice(source, problem):
     return wanted, treat
 
 
+def _files(source, problem):
+    """Gradients from what was saved in files."""
+    wanted, weights = subset(source, problem), cotangents(source, shapes_of(problem))
+
+    def pack(tensor):
+        file = io.BytesIO()
+        torch.save(tensor, file)
+        return file.getvalue()
+
+    def treat(call, tensors):
+        hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda written: torch.load(io.BytesIO(written)))
+        with contextlib.nullcontext() if call is problem.theirs else hooks:
+            total = product(outputs(call(tensors)), weights)
+        return gradients(total, tensors, wanted, problem)
+
+    return wanted, treat
+
+
 def _accumulated(source, problem):
     """``backward()`` of two calls into the same ``.grad``."""
     wanted, shapes = subset(source, problem), shapes_of(problem)
@@ -167,19 +188,43 @@ def _accumulated(source, problem):
 
 def _second(source, problem):
     """Gradients of a product of gradients: with respect to all tensors, and in the gradients given."""
-    wanted, shapes = subset(source, problem), shapes_of(problem)
-    weights = cotangents(source, shapes)
-    directions = {
-        name: oracle.wide(source.numbers(problem.tensors[name].shape, problem.tensors[name].dtype)) for name in wanted
-    }
-    for name in set(wanted) & set(problem.reflections):
-        directions[name] = (directions[name] * column_lengths(problem.tensors[name])).tril()
+    wanted, weights = subset(source, problem), cotangents(source, shapes_of(problem))
+    directions = _directions(source, problem, wanted)
 
     def treat(call, tensors):
         results = outputs(call(tensors))
         first = gradients(product(results, weights), tensors, wanted, problem, create_graph=True)
         total = product([r.value for r in first], [directions[name] for name in wanted])
         return first + gradients(total, tensors, wanted, problem)
+
+    return wanted, treat
+
+
+def _directions(source, problem, names):
+    """A cotangent of the gradient of each tensor."""
+    found = {
+        name: oracle.wide(source.numbers(problem.tensors[name].shape, problem.tensors[name].dtype)) for name in names
+    }
+    for name in set(names) & set(problem.reflections):
+        found[name] = (found[name] * column_lengths(problem.tensors[name])).tril()
+    return found
+
+
+def _checkpoint(source, problem):
+    """Gradients of a product of gradients that are taken within an activation checkpoint."""
+    wanted, weights = subset(source, problem), cotangents(source, shapes_of(problem))
+    directions = _directions(source, problem, wanted)
+
+    def treat(call, tensors):
+        def penalty(*values):
+            given = {**tensors, **dict(zip(wanted, values, strict=True))}
+            total = product(outputs(call(given)), weights)
+            first = gradients(total, given, wanted, problem, create_graph=True)
+            return product([r.value for r in first], [directions[name] for name in wanted])
+
+        values = [tensors[name] for name in wanted]
+        total = penalty(*values) if call is problem.theirs else checkpoint(penalty, *values, use_reentrant=False)
+        return gradients(total, tensors, wanted, problem)
 
     return wanted, treat
 
@@ -294,6 +339,39 @@ def _compiled(source, problem):
     return wanted, treat
 
 
+def can_be_exported(problem):
+    """Whether a program has no numbers to read: batch sizes and offsets, as with torch's own layers."""
+    return problem.module is None and not problem.tensors.keys() - differentiable(problem) and problem.whole
+
+
+class Program(torch.nn.Module):
+    """A call as a module."""
+
+    def __init__(self, call, names):
+        super().__init__()
+        self.call, self.names = call, names
+
+    def forward(self, *values):
+        return self.call(dict(zip(self.names, values, strict=True)))
+
+
+def _exported(source, problem):
+    """A program that was exported strictly trains."""
+    wanted, weights = subset(source, problem), cotangents(source, shapes_of(problem))
+
+    def treat(call, tensors):
+        if call is problem.theirs:
+            results = outputs(call(tensors))
+        else:
+            torch._dynamo.reset()
+            values = tuple(tensors.values())
+            program = torch.export.export(Program(call, tuple(tensors)), values, strict=True)
+            results = outputs(program.module()(*values))
+        return named(results) + gradients(product(results, weights), tensors, wanted, problem)
+
+    return wanted, treat
+
+
 TREATMENTS = {
     "values": _values,
     "backward": _backward,
@@ -304,4 +382,7 @@ TREATMENTS = {
     "func": _func,
     "vmap": _vmap,
     "compiled": _compiled,
+    "exported": _exported,
+    "files": _files,
+    "checkpoint": _checkpoint,
 }

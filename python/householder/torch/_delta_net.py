@@ -145,7 +145,7 @@ class DeltaNet(nn.Module):
         Tensor, shape (B, T, hidden_size)
         """
         self._check(x, {3: "(B, T, {})"})
-        return self.step(x)[0]
+        return self._attend(x, self.projection(x), None)[0]
 
     def step(self, x: Tensor, state: DeltaState | None = None) -> tuple[Tensor, DeltaState]:
         """Process one more token, or several at once, such as a prompt.
@@ -163,12 +163,11 @@ class DeltaNet(nn.Module):
         """
         self._check(x, {2: "(B, {})", 3: "(B, T, {})"})
         tokens = x if x.dim() == 3 else x.unsqueeze(1)
-        inputs, before = self.projection(tokens), self.conv_size - 1
+        inputs = self.projection(tokens)
         if state is not None:
             inputs = torch.cat([state.inputs, inputs], 1)
         y, recurrent = self._attend(tokens, inputs, None if state is None else state.recurrent)
-        last = F.pad(inputs, (0, 0, before, 0))[:, inputs.shape[1] :] if inputs.shape[1] < before else inputs
-        return y if x.dim() == 3 else y.squeeze(1), DeltaState(last[:, last.shape[1] - before :], recurrent)
+        return y if x.dim() == 3 else y.squeeze(1), DeltaState(self._last(inputs, state is None), recurrent)
 
     def extra_repr(self) -> str:
         """Describe the layer in ``repr``."""
@@ -202,6 +201,15 @@ class DeltaNet(nn.Module):
         assert final is not None
         y: Tensor = self.out(self.norm(o).flatten(2))
         return y, final
+
+    def _last(self, inputs: Tensor, is_start: bool) -> Tensor:
+        """Return the last ``conv_size - 1`` of the inputs, after zeros where the sequence starts with them."""
+        before = self.conv_size - 1
+        if not is_start:
+            return inputs[:, inputs.shape[1] - before :]
+        # By indices, so that an exported program takes any number of tokens.
+        at = torch.arange(inputs.shape[1] - before, inputs.shape[1], device=inputs.device)
+        return torch.where(at[:, None] < 0, 0, inputs[:, at.clamp(min=0)])
 
     def _start_near_one(self) -> None:
         if self.gate is not None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from householder.torch._dtypes import HALF_TYPES
-from householder.torch._ops.route import Route, route
+from householder.torch._ops.route import RECORDED, Route, route
 
 _WIDEST = 256
 """The largest key width that the kernels accept."""
@@ -25,7 +25,7 @@ def takes(q: Tensor, k: Tensor, v: Tensor, g: Tensor | None) -> bool:
     """Return whether the kernels compute a call: half types on CUDA, once differentiable, in sizes that they have."""
     if q.device.type != "cuda" or q.dtype not in HALF_TYPES or not _installed():
         return False
-    if route() in (Route.TRANSFORMED, Route.EXPRESSION) or not (q.numel() and v.numel()):
+    if route() in (*RECORDED, Route.EXPRESSION) or not (q.numel() and v.numel()):
         return False
     several = k.shape[1] > q.shape[1]
     grouped, by_channel = v.shape[2] > q.shape[2], g is not None and g.dim() == 4

@@ -57,3 +57,10 @@ def constant(function: FunctionT) -> FunctionT:
     """Let compilers call a function while they compile. ``assume_constant_result`` would import the compiler."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
+
+
+@constant
+def is_differentiated() -> bool:
+    """Return whether a transform of ``torch.func`` differentiates the call, inside of all that map it."""
+    interpreters = getattr(torch._C._functorch, "get_interpreter_stack", list)() or ()
+    return any(interpreter.key() != torch._C._functorch.TransformType.Vmap for interpreter in interpreters)

@@ -150,6 +150,18 @@ def test_activation_checkpointing(layer):
         assert equal([t.grad for t in wanted], expected)
 
 
+def test_gradients_within_activation_checkpoints(layer):
+    x, wanted = torch.randn(4, 6, requires_grad=True), trained(layer)
+
+    def penalty(x):
+        loss = run(layer, x).abs().square().sum()
+        return torch.autograd.grad(loss, x, create_graph=True)[0].square().sum()
+
+    expected = torch.autograd.grad(penalty(x), wanted, allow_unused=True)
+    found = torch.autograd.grad(checkpoint(penalty, x, use_reentrant=False), wanted, allow_unused=True)
+    torch.testing.assert_close(found, expected)
+
+
 def test_what_is_saved_may_be_copied_moved_or_go_to_files(layer, tmp_path):
     expected, paths = gradients(layer), map(tmp_path.joinpath, map(str, itertools.count()))
 
@@ -161,7 +173,7 @@ def test_what_is_saved_may_be_copied_moved_or_go_to_files(layer, tmp_path):
     for hooks in (
         torch.autograd.graph.saved_tensors_hooks(torch.Tensor.clone, lambda tensor: tensor),
         torch.autograd.graph.save_on_cpu(),
-        torch.autograd.graph.saved_tensors_hooks(to_file, lambda path: torch.load(path, weights_only=False)),
+        torch.autograd.graph.saved_tensors_hooks(to_file, torch.load),
     ):
         with hooks:
             assert equal(gradients(layer), expected)

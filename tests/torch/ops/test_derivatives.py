@@ -42,6 +42,16 @@ def test_vectorised_jacobians_in_forward_mode_are_those_of_jvp(function, inputs)
         torch.testing.assert_close(jacobian.flatten(expected.dim())[..., -1], expected)
 
 
+@cases
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # torch's own, of conj_physical
+def test_forward_mode_goes_through_maps(function, inputs):
+    inputs = tuple(t.detach() for t in inputs)
+    many, tangents = ([torch.stack([t, scale * t]) for t in inputs] for scale in (0.5, -2.0))
+    found = jvp(vmap(function), tuple(many), tuple(tangents))[1]
+    each = [jvp(function, tuple(t[i] for t in many), tuple(t[i] for t in tangents))[1] for i in range(2)]
+    torch.testing.assert_close(found, torch.stack(each))
+
+
 @pytest.mark.parametrize(
     "layer",
     [

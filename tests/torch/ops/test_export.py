@@ -110,6 +110,28 @@ def test_chunks_of_a_delta_rule_and_of_linear_attention_are_the_function(gate, e
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("gate", [None, "head", "channel"])
+def test_exported_layers_of_the_delta_rule_take_any_number_of_tokens(gate, strict):
+    layer, x = ht.DeltaNet(12, 2, gate=gate).eval(), torch.randn(2, 20, 12)
+    tokens = torch.export.Dim("tokens", max=4096)
+
+    class Step(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x):
+            y, state = self.layer.step(x)
+            return y, *state
+
+    for model in (layer, Step()):
+        exported = torch.export.export(model, (x,), dynamic_shapes=({1: tokens},), strict=strict).module()
+        for count in (1, 2, 5, 70):
+            y = torch.randn(2, count, 12)
+            torch.testing.assert_close(exported(y), model(y))
+
+
 def run_without_this_package(folder, load, model, x):
     """Run a script that loads the program ``load`` names, where ``householder`` cannot be imported."""
     torch.save((x, model(x).detach()), folder / "example.pt")

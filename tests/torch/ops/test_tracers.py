@@ -38,6 +38,15 @@ def test_script_is_refused_in_one_line(name):
         torch.jit.script(nn.Sequential(LAYERS[name][0]()))
 
 
+@pytest.mark.parametrize("rule", [ht.linear_attention, lambda *t: ht.delta_rule(*t, beta=t[2][..., 0])])
+def test_a_traced_call_has_the_digits_of_an_eager_one(rule):
+    """Sizes are tensors there, and torch computes with them in single precision."""
+    tensors = torch.randn(3, 1, 5, 2, 6, dtype=torch.float64).unbind()
+    with torch.no_grad():
+        traced = torch.jit.trace(lambda *t: rule(*t)[0], tensors)
+        torch.testing.assert_close(traced(*tensors), rule(*tensors)[0], rtol=1e-14, atol=0)
+
+
 @native
 def test_trace_with_gradients_is_refused_in_one_line(name):
     make, shape = LAYERS[name]

@@ -297,15 +297,21 @@ def test_compiled_transforms():
     torch.testing.assert_close(torch.compile(gradient, fullgraph=True, backend="aot_eager")(u, h), gradient(u, h))
 
 
-def test_compiled_ensembles():
+@pytest.mark.parametrize(
+    "name",
+    ["apply, tau", "matrix", "rnn, oplu", "rnn, complex", "delta rule, gated", "linear attention, a gate a channel"],
+)
+def test_compiled_ensembles_train(name):
     torch.compiler.reset()
-    us, x = torch.stack([problem(4, 2, seed=seed)[0] for seed in range(3)]), problem(4, 2, 5, 3)[1]
+    function, inputs = CASES[name]
+    many = [torch.stack([t.detach(), 2 * t.detach()]).requires_grad_() for t in inputs]
 
-    def run(us):
-        return vmap(lambda u: ht.rnn(u, x, nonlinearity="tanh")[0])(us)
+    def run(*many):
+        return vmap(function)(*many)
 
-    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(us), run(us))
+    found, expected = torch.compile(run, fullgraph=True, backend="aot_eager")(*many), run(*many)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(y.abs().square().sum(), many) for y in (found, expected)))
 
 
 @pytest.mark.filterwarnings(IGNORE_CONFIG_WARNING)

@@ -18,7 +18,7 @@ from householder.torch import _autocast
 from householder.torch._dtypes import CORE_NAME
 from householder.torch._layout import contiguous
 from householder.torch._ops import apply
-from householder.torch._ops.derivatives import attach_cache, cached
+from householder.torch._ops.derivatives import handle_of, saved_by
 from householder.torch._ops.library import follow_torch_threads
 from householder.torch._ops.route import NATIVE, route
 
@@ -50,14 +50,14 @@ class AdaptedLinear(Function):
         turned, kept = (
             (apply.operator.forward_op(u, x, None, False, *options)[0], None) if found is NotImplemented else found[::2]
         )
-        ctx.save_for_backward(u, x, weight, attach_cache(kept))
+        ctx.save_for_backward(u, x, weight, handle_of(kept))
         ctx.options = options
         return linear(turned, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Any, ...]:
-        u, x, weight, holder = ctx.saved_tensors
-        kept, wanted = cached(holder), ctx.needs_input_grad[:2]
+        u, x, weight, handle = ctx.saved_tensors
+        kept, wanted = saved_by(handle), ctx.needs_input_grad[:2]
         gradients: Any = NotImplemented
         if (
             all(wanted)

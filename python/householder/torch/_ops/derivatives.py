@@ -5,39 +5,53 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
-from householder.torch._ops.route import Route, route
+from householder.torch._ops.route import RECORDED, Route, route
 from householder.torch._undocumented import unwrap_if_dead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from torch import Tensor
 
-    from householder import _core
+class Handle(Tensor):
+    """A tensor among the saved ones that stands for an object.
 
-# Saved for backward passes. Inference tensors cannot be saved, and the first import may happen in inference mode.
-with torch.inference_mode(False):
-    _HOLDER = torch.zeros(1, device="cpu")
-
-
-def attach_cache(kept: _core.Kept | None) -> Tensor:
-    """Return a tensor that carries what the core has kept, to be saved with the other tensors for the backward pass.
-
-    What is kept then lives as long as the saved tensors, at most until the last backward pass. Hooks that replace saved
-    tensors, as activation checkpointing does, drop it. A tensor is saved even if nothing is kept, because checkpointing
-    needs the same number of tensors each time.
+    The object then lives as long as the saved tensors, at most until the last backward pass. Where hooks copy the
+    tensor or write it to a file, what they read back is a plain tensor, because ``torch.load`` reads nothing else. The
+    backward pass then computes the object again, with the same bits.
     """
-    if kept is None:
-        return _HOLDER
-    holder = _HOLDER.detach()  # takes a third of the time of a new tensor
-    holder.kept = kept  # type: ignore[attr-defined]
-    return holder
+
+    saved: Any = None
+
+    def detach(self) -> Tensor:
+        """Return another one for the same object: activation checkpoints hold what the second forward pass saves."""
+        return handle_of(self.saved)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _NOTHING.__reduce_ex__(protocol)
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        return _NOTHING
 
 
-def cached(holder: Tensor) -> _core.Kept | None:
-    """Return what ``attach_cache`` was given, if it still exists."""
-    return getattr(holder, "kept", None)
+# Inference tensors cannot be saved for a backward pass, and the first import may happen in inference mode.
+with torch.inference_mode(False):
+    _NOTHING = torch.zeros(1, device="cpu")
+
+
+def handle_of(saved: Any) -> Tensor:
+    """Return the tensor that stands for ``saved``, which may be None: checkpoints count tensors, always as many."""
+    if saved is None:
+        return _NOTHING
+    handle = _NOTHING.as_subclass(Handle)  # takes a third of the time of a new tensor
+    handle.saved = saved
+    return handle
+
+
+def saved_by(handle: Tensor) -> Any:
+    """Return what the tensor stands for, or None if it stands for nothing any more."""
+    return getattr(handle, "saved", None)
 
 
 def pull_back(
@@ -62,7 +76,7 @@ def pull_back(
         return function(*arguments)
 
     values, gradients = [inputs[i] for i in free], None
-    if below_autograd or route() in (Route.TRANSFORMED, Route.EXPRESSION):
+    if below_autograd or route() in (*RECORDED, Route.EXPRESSION):
         gradients = torch.func.vjp(of_free, *values)[1](cotangents)
     else:
         gradients = _pull_back_on_tape(of_free, values, cotangents)

@@ -31,9 +31,9 @@ from householder import _notices
 from householder.torch import _undocumented
 from householder.torch._expressions import EXPORTED, LIBRARY
 from householder.torch._layout import laid_out, ordinary
-from householder.torch._ops.derivatives import attach_cache, cached, drop_none, pull_back, scatter_optional
+from householder.torch._ops.derivatives import drop_none, handle_of, pull_back, saved_by, scatter_optional
 from householder.torch._ops.library import are_plain, define, on_cuda, room_for
-from householder.torch._ops.route import NATIVE, Route, is_compiled, route
+from householder.torch._ops.route import NATIVE, RECORDED, Route, route
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -182,9 +182,9 @@ class Operator:
         def of_context(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
             for grad in grads:
                 if grad is not None:
-                    *saved, holder = ctx.saved_tensors
+                    *saved, handle = ctx.saved_tensors
                     wanted = ctx.needs_input_grad[:differentiable]
-                    return gradients(saved[:count], saved[count:], cached(holder), grads, wanted, ctx.options)
+                    return gradients(saved[:count], saved[count:], saved_by(handle), grads, wanted, ctx.options)
             return (None,) * differentiable
 
         def at_once(tensors: Any, options: Any, keep: bool) -> Any:
@@ -259,7 +259,8 @@ class Operator:
                 used = [cotangent is not None for cotangent in cotangents]
                 if not any(used):
                     return (None,) * len(ctx.needs_input_grad)
-                tensors, grads = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+                saved = ctx.saved_tensors
+                tensors, grads = saved[:count], saved[count:]
                 free, fixed = tensors[:differentiable], tensors[differentiable:]
 
                 def first_order(*arguments: Any) -> tuple[Tensor, ...]:
@@ -405,11 +406,13 @@ class Operator:
         way = route()
         if way is Route.EXPRESSION or self._lacks_kernel(tensors, options, way):
             return self.expression(tensors, options)
-        if way is Route.TRANSFORMED:
-            if self._takes_keep and tensors[0].is_cpu and torch.is_grad_enabled() and is_compiled():
+        if way is Route.COMPILED:
+            keep = False
+            if tensors[0].is_cpu and torch.is_grad_enabled() and not torch.compiler.is_exporting():
                 wanted = [tensor is not None and tensor.requires_grad for tensor in tensors]
-                if any(wanted):
-                    return self._through_dispatcher(tensors, options, keep=not self._is_shortcut(wanted))
+                keep = any(wanted) and not self._is_shortcut(wanted)
+            return self._through_dispatcher(tensors, options, keep)
+        if way is Route.TRANSFORMED:
             return self._general.apply(*tensors, *options)
         if torch.is_grad_enabled():
             for tensor in tensors:
@@ -440,7 +443,7 @@ class Operator:
         kind = kind_of(device)
         if kind == "cpu":
             return False
-        would_unroll = self._is_loop and way is Route.TRANSFORMED
+        would_unroll = self._is_loop and way in RECORDED
         if not would_unroll and (reason := self._unsupported(tensors, options)):
             say_without_kernels(device, reason)
             return True
@@ -493,4 +496,4 @@ def save(
     """Save arguments, other tensors and what the core has kept for the backward pass."""
     ctx.options = options
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*tensors, *states, attach_cache(kept))
+    ctx.save_for_backward(*tensors, *states, handle_of(kept))

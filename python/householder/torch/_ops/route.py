@@ -6,7 +6,13 @@ from enum import Enum, auto
 
 import torch
 
-from householder.torch._undocumented import are_transforms_active, is_forward_mode, is_observed, is_profiled
+from householder.torch._undocumented import (
+    are_transforms_active,
+    is_differentiated,
+    is_forward_mode,
+    is_observed,
+    is_profiled,
+)
 
 
 class Route(Enum):
@@ -18,26 +24,27 @@ class Route(Enum):
     """So that a profile shows the operator."""
     OBSERVED = auto()
     """By the dispatcher, because a mode or a tracer observes operators."""
+    COMPILED = auto()
+    """By the dispatcher's operators with their own gradients, because the call is being compiled or exported."""
     TRANSFORMED = auto()
-    """By what a graph or a transform can hold, because the call is being compiled, exported or transformed."""
+    """Through ``autograd.Function`` classes that the transforms of ``torch.func`` differentiate."""
     EXPRESSION = auto()
     """In torch operations, because tensors may carry tangents."""
 
 
 NATIVE = Route.EAGER, Route.PROFILED
 """Routes on which the core may compute ordinary tensors."""
-
-
-def is_compiled() -> bool:
-    """Return whether a call is being compiled for this process, outside of the transforms of ``torch.func``."""
-    return torch.compiler.is_compiling() and not torch.compiler.is_exporting() and not are_transforms_active()
+RECORDED = Route.COMPILED, Route.TRANSFORMED
+"""Routes on which graphs or transforms record what is called."""
 
 
 def route() -> Route:
     """Return how a call is computed; nothing else reads torch's flags."""
     if is_forward_mode():
         return Route.EXPRESSION
-    if torch.compiler.is_compiling() or are_transforms_active():
+    if torch.compiler.is_compiling():
+        return Route.TRANSFORMED if is_differentiated() else Route.COMPILED
+    if are_transforms_active():
         return Route.TRANSFORMED
     if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         if torch.is_grad_enabled():
