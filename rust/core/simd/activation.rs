@@ -78,12 +78,12 @@ macro_rules! each {
                 let $phi = RealModRelu::<$t>(bias);
                 $result
             }
-            Activation::Identity => {
+            Activation::Identity $(if <Identity as Phi<$t>>::$condition)? => {
                 let $phi = Identity;
                 $result
             }
             $(_ => {
-                const { assert!(!<Identity as Phi<$t>>::$condition) }
+                const { assert!(!<Identity as Phi<$t>>::$condition, "it stands for all others") }
                 let $phi = Identity;
                 $result
             })?
