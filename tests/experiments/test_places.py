@@ -1,5 +1,6 @@
 """Whatever stands in a file's place, whatever a folder is called and wherever output goes: a result, or one line."""
 
+import doctest
 import os
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from householder.experiments import load
+from householder.experiments import errors, load
 from householder.experiments.errors import UserError, one_line
 from householder.experiments.experiment import (
     apply_change,
@@ -295,3 +296,8 @@ def test_a_model_may_be_called_as_a_seed_is(tmp_path):
     changes = ["--set", "models={seed-1: {kind: srnn, hidden_size: 4, learning_rate: 0.01}}"]
     output_of("train", "digits", "--epochs", "1", *changes, "--output", tmp_path / "run")
     assert "seed-1" in output_of("train", "--resume", tmp_path / "run", "--epochs", "2")
+
+
+def test_errors_are_one_line_that_says_something():
+    assert doctest.testmod(errors).failed == 0
+    assert doctest.testmod(errors).attempted > 5
