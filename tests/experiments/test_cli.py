@@ -124,7 +124,7 @@ DIGITS = "{task: {kind: digits}, models: {srnn: {hidden_size: 4, learning_rate: 
         (["digits", "--set", "models.lstn.hidden_size=1"], "did you mean 'lstm'?"),
         (["addition", "--full"], "addition.yaml has no settings under 'full': leave out --full"),
         (["--resume", "run", "--full"], "leave out --full"),
-        (["digits", "--set", "epochs=true"], "householder: --set epochs: expected integer >= 1, got True"),
+        (["digits", "--set", "epochs=true"], "householder: --set epochs: expected integer, >= 1, got True"),
         (
             ["digits", "--set", "seed=3", "--set", "models.ornn.hidden_size=true"],
             "--set models.ornn.hidden_size: expected",
@@ -143,8 +143,8 @@ DIGITS = "{task: {kind: digits}, models: {srnn: {hidden_size: 4, learning_rate: 
         (["digits", "--set", "task=7"], "householder: --set task: "),
         (["digits", "--seed", "3", "--set", "task={kind: digit}"], "householder: --set task: unknown kind 'digit'"),
         (
-            ["own", "--config", "own.yaml", "--set", "models.ornn.num_reflections=999"],
-            "models.ornn: num_reflections is 999",
+            ["digits", "--models", "ornn,usv", "--set", "models.ornn.num_reflections=999"],
+            "householder: --set models.ornn: num_reflections is 999",
         ),
         (
             ["digits", "--config", "wrong.yaml", "--set", "epochs=2"],

@@ -251,8 +251,11 @@ def test_the_values_of_a_setting_are_points_of_a_line_if_they_are_numbers(values
         (["compare", "digits", "--resume", "empty", "--seeds", "2"], "leave out --seeds"),
         (["compare", "digits", "--output", "begun"], "begun already holds a comparison"),
         (["compare", "digits", "--resume", "empty", "--over", "epochs=1,2"], "leave out --over"),
-        (["compare", "audio", "--over", "task.excerpt=1,6"], "--over: task.excerpt: input should be less than"),
-        (["compare", "audio", "--over", "excerpt=1"], "--over: excerpt: there is no such setting"),
+        (["compare", "audio", "--over", "task.excerpt=1,6"], "--over task.excerpt: input should be less than"),
+        (
+            ["compare", "audio", "--over", "excerpt=1"],
+            "--over excerpt: there is no such setting; did you mean 'task.excerpt'?",
+        ),
         (
             ["compare", "audio", "--over", "models.gru.clip_norm=1"],
             "--over 'models.gru.clip_norm=1': there is no 'gru'",

@@ -53,5 +53,5 @@ def check_all(experiments: Iterable[Experiment]) -> None:
     """Check several experiments; data that several share are read once."""
     tasks: dict[str, Task] = {}
     for experiment in experiments:
-        data = experiment.task.model_dump_json()
+        data = repr(experiment.task)  # JSON has no place for a folder whose name is no UTF-8
         tasks[data] = check(experiment, tasks.get(data))

@@ -116,4 +116,4 @@ def _names(groups: Collection[list[Run]]) -> list[str]:
 
 def _without_seed(experiment: Experiment, model: str) -> str:
     alone = experiment.only([model]).model_copy(update={"seed": 0})
-    return alone.model_dump_json()
+    return repr(alone)

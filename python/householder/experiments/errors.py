@@ -38,6 +38,21 @@ def nearest(name: object, known: Iterable[str]) -> str:
     return f"; did you mean {found[0]!r}?" if found else ""
 
 
+def first_line(error: BaseException) -> str:
+    r"""Return the type of an error and the first line of its message that has anything on it.
+
+    Examples
+    --------
+    >>> from householder.experiments.errors import first_line
+    >>> first_line(ValueError("\n it is wrong\nand this is why"))
+    'ValueError: it is wrong'
+    >>> first_line(ValueError())
+    'ValueError'
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return ": ".join([type(error).__name__, *lines[:1]])
+
+
 def system_error(error: BaseException | None) -> OSError | None:
     """Return the refusal of the system that an error is or hides, such as that of a full disk; None if there is none.
 

@@ -112,10 +112,10 @@ def load_experiment(
             raise UserError(f"{path.name} has no settings under 'full': leave out --full")
         raw |= longer
     names = None if models is None else _add_models(raw, list(models))
-    changes = [change if isinstance(change, Change) else Change(change) for change in changes]
-    for change in changes:
+    applied = [change if isinstance(change, Change) else Change(change) for change in changes]
+    for change in applied:
         apply_change(raw, change)
-    experiment = parse_experiment(raw, path.name, changes)
+    experiment = parse_experiment(raw, path.name, applied)
     return experiment if names is None else experiment.only(names)
 
 
@@ -296,8 +296,9 @@ def _first(error: ValidationError, raw: Mapping[str, Any]) -> tuple[str, str]:
 
 def _place_of(setting: str, raw: Mapping[str, Any]) -> str | None:
     """Return where a setting is that an experiment itself does not have: at its first model with it, or at the task."""
-    places = [(f"models.{name}", settings, PACKAGED_MODELS) for name, settings in raw["models"].items()]
-    for place, settings, kinds in [*places, ("task", raw["task"], PACKAGED_TASKS)]:
+    kinds: Mapping[str, type[Settings]] = {**PACKAGED_MODELS, **PACKAGED_TASKS}  # no model is called as a task is
+    places = {f"models.{name}": settings for name, settings in raw["models"].items()} | {"task": raw["task"]}
+    for place, settings in places.items():
         kind = settings.get("kind", place.rpartition(".")[2])
         if kind in kinds and setting in kinds[kind].model_fields:
             return f"{place}.{setting}"

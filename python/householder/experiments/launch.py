@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from householder.experiments.errors import UserError, system_error
+from householder.experiments.errors import UserError, first_line, system_error
 from householder.experiments.experiment import Experiment
 from householder.experiments.files import appended, held
 from householder.experiments.group import Group, free_port
@@ -139,10 +139,10 @@ def _work(
     except UserError as error:
         result = Failure(str(error))
     except BaseException as error:  # unforeseen errors go to the log in full
-        summary = str(error).splitlines()[0] if str(error) else "no message"
+        summary = first_line(error)
         if (refusal := system_error(error)) not in (None, error):
             summary += f": {refusal}"
-        messages.send(Failure(f"{job.model}: {type(error).__name__}: {summary} (see {job.directory / LOG})"))
+        messages.send(Failure(f"{job.model}: {summary} (see {job.directory / LOG})"))
         raise
     if is_first or isinstance(result, Failure):
         messages.send(result)

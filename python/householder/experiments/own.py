@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from importlib import import_module
 from typing import Any
 
-from householder.experiments.errors import UserError, nearest
+from householder.experiments.errors import UserError, first_line, nearest
 
 PATTERN = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
 _PLACE = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*):[A-Za-z_]")
@@ -70,7 +70,7 @@ def imported(place: str, base: type) -> type[Any]:
     try:
         module = import_module(name)
     except Exception as error:
-        raise UserError(f"cannot import {name} for {place}: {_first_line(error)}") from error
+        raise UserError(f"cannot import {name} for {place}: {first_line(error)}") from error
     found = getattr(module, attribute, None)
     if not (isinstance(found, type) and issubclass(found, base)):
         classes = [each for each, value in vars(module).items() if isinstance(value, type) and issubclass(value, base)]
@@ -98,9 +98,4 @@ def called(place: str, base: type, *arguments: object, **settings: object) -> An
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{place}: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+        raise UserError(f"{place}: {first_line(error)}") from error

@@ -169,14 +169,18 @@ def claimed(directory: Path, experiments: Mapping[str, Experiment], begun: bool)
         Another process holds the directory, it cannot be written to, or a new run would begin where one exists.
     """
     try:
+        str(directory).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"cannot write to {directory}: TensorBoard takes only names that are UTF-8") from None
+    try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write to {directory}: {error.strerror}") from error
     with held(directory):
+        places = {inside(directory, folder): experiment for folder, experiment in experiments.items()}
         if begun and (content := content_of(directory)):
             raise UserError(f"{directory} already holds a {content}: --resume {directory} continues it")
-        for folder, experiment in experiments.items():
-            place = inside(directory, folder)
+        for place, experiment in places.items():
             try:
                 place.mkdir(exist_ok=True)
                 experiment.save(place / CONFIG)
