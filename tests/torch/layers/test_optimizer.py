@@ -210,7 +210,7 @@ def test_types_are_checked(function):
 @pytest.mark.parametrize(
     ("module", "advice"),
     [
-        (ht.OrthogonalRNN(3, 8), r"a OrthogonalRNN, .* such as its cells\.0\.reflections"),
+        (ht.OrthogonalRNN(3, 8), r"an OrthogonalRNN, .* such as its cells\.0\.reflections"),
         (ht.orthogonal(nn.Linear(4, 4)), r"such as its parametrizations\.weight\.original"),
         (nn.Linear(4, 4), "a Linear, expected a tensor of reflections$"),
     ],
