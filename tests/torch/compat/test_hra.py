@@ -308,6 +308,7 @@ def rounded(y, dtype):
     return y.to(dtype).to(y.dtype)
 
 
+@pytest.mark.slow_combinations
 @GRAM_SCHMIDT
 @pytest.mark.parametrize("dtypes", list(itertools.permutations([F64, torch.float32, torch.bfloat16], 2)), ids=str)
 @pytest.mark.parametrize("active", [["default"], ["other"], ["default", "other"], ["other", "default"]], ids=str)
