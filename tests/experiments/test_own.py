@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from argparse import Namespace
 
 import pytest
 import torch
@@ -15,10 +16,10 @@ from householder.experiments.errors import UserError
 from householder.experiments.experiment import load_experiment, packaged_config
 from householder.experiments.outcome import write_outcomes
 from householder.experiments.own import imported, permitted
-from householder.experiments.session import asked, default_directory
+from householder.experiments.session import asked, default_directory, resumed_run
 from householder.experiments.tasks import Task
 from tests.experiments.command import output_of
-from tests.experiments.runs import results, rows, train
+from tests.experiments.runs import digits, results, rows, train
 
 MODULE = """
 import torch
@@ -319,3 +320,14 @@ def test_several_seeds_mean_the_same_in_train_and_compare(tmp_path):
     tables = [rows(tmp_path / command / "summary.csv") for command in ("train", "compare")]
     assert [[row["mean"] for row in table] for table in tables] == [[tables[0][0]["mean"]]] * 2
     assert sorted(path.name for path in (tmp_path / "train").glob("seed-*")) == ["seed-5", "seed-6"]
+
+
+@pytest.mark.parametrize("epochs", [2, 3, 4])
+def test_a_run_is_resumed_with_as_many_epochs_as_it_was_begun_with_or_more(epochs, tmp_path):
+    digits("epochs=3").save(tmp_path / "config.yaml")
+    options = Namespace(task=None, data=None, epochs=epochs)
+    if epochs >= 3:
+        assert resumed_run(tmp_path, options).epochs == epochs
+    else:
+        with pytest.raises(UserError, match=r"--epochs 2: .* was begun with 3; give more to extend it"):
+            resumed_run(tmp_path, options)
