@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from householder import _core, _spec, _validate
+from householder import _core, _linear_map, _spec, _validate
 from householder._types import WY, Array, Sequence, SequenceGradients
 
 xp = np
@@ -31,6 +31,7 @@ def array(name: str, value: Any, integers: np.dtype[Any] = DOUBLE) -> Array:
     if type(value) is np.ndarray and value.flags.carray and value.dtype in NAMES:
         return value
     _validate.no_mask(name, value)
+    _linear_map.refuse(name, value)
     try:
         a = _shared(name, value) if hasattr(value, "__dlpack__") else np.asarray(value)
     except ValueError as error:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from householder import _core, _cpu
+from householder._linear_map import columns_of
 from householder._sequence import validated
 from householder._types import Array, Sequence
 
@@ -18,7 +19,7 @@ class Recurrence:
 
     Parameters
     ----------
-    u : array, shape (n, m)
+    u : array, shape (n, m), or Reflections
         Reflections, as in :func:`apply`.
     nonlinearity : str, default "leaky_relu"
     negative_slope : float
@@ -68,6 +69,7 @@ class Recurrence:
         transpose: bool = False,
         method: str = "auto",
     ) -> None:
+        u, tau, phases, shape, transpose = columns_of(u, tau, phases, shape, transpose)
         u = _cpu.array("u", u)
         width = u.shape[:1] if input_weight is None else _cpu.operand("input_weight", input_weight, u).shape[-1:]
         x = np.empty((0, 1, *width), u.dtype)

@@ -9,6 +9,7 @@ import numpy as np
 from householder import _spec, _validate
 from householder._api import backend_and_array
 from householder._batch import sum_to
+from householder._linear_map import columns_of
 from householder._types import Array, Sequence, SequenceGradients
 
 
@@ -40,7 +41,7 @@ def rnn(
 
     Parameters
     ----------
-    u : array, shape (n, m)
+    u : array, shape (n, m), or Reflections
         Reflections, as in :func:`apply`.
     x : array, shape (T, B, d), (T, d) or (sum(batch_sizes), d)
         Inputs of B sequences, of one sequence, or packed. Without ``input_weight``, V is the identity and ``d = n``.
@@ -105,6 +106,7 @@ def rnn(
     >>> h.shape
     (50, 8, 4)
     """
+    u, tau, phases, shape, transpose = columns_of(u, tau, phases, shape, transpose)
     parameters = input_weight, bias, phases
     options = nonlinearity, negative_slope, nonlinearity_bias, transpose, reverse, method, tau, shape
     raw = Sequence._make((u, x, h0, *parameters, batch_sizes, *options))
@@ -182,6 +184,7 @@ def rnn_vjp(
     >>> vjp(grad_last=np.ones((8, 4))).u.shape
     (4, 2)
     """
+    u, tau, phases, shape, transpose = columns_of(u, tau, phases, shape, transpose)
     parameters = input_weight, bias, phases
     options = nonlinearity, negative_slope, nonlinearity_bias, transpose, reverse, method, tau, shape
     raw = Sequence._make((u, x, h0, *parameters, batch_sizes, *options))

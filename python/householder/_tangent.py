@@ -5,6 +5,7 @@ from typing import Any
 from householder import _validate
 from householder._api import backend_and_array
 from householder._batch import arrange
+from householder._linear_map import default_columns
 from householder._norms import power_of_two
 from householder._types import Array
 
@@ -30,7 +31,8 @@ def jvp(
 
     Parameters
     ----------
-    u : array, shape (..., n, m)
+    u : array, shape (..., n, m), or Reflections
+        Trapezoidal columns without tau.
     h : array, shape (..., n)
     tangent_u, tangent_h : array
         In the shapes of u and h. Entries of ``tangent_u`` above the diagonal are ignored.
@@ -60,6 +62,7 @@ def jvp(
     >>> bool(abs(hh.forward(u, h) @ hh.jvp(u, h, tangent, np.zeros(6))) < 1e-14)
     True
     """
+    u, phases, transpose = default_columns("jvp", u, phases, transpose)
     backend, u = backend_and_array("u", u)
     xp = backend.xp
     h, tangent_u, tangent_h = (

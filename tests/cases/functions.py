@@ -42,6 +42,7 @@ CALLS = {
     "normalize": [{"u": U}],
     "plan": [{"n": 4, "m": 2}],
     "real_form": [{"w": F((2, 2), C)}],
+    "Reflections": [{"u": U, "tau": TAU}, {"u": F((4, 2), C), "phases": F(4)}],
     "Recurrence": [CELL | {"tau": TAU}, {"u": F((4, 2), C), "phases": F(4)}],
     "rnn": [SEQUENCE | MODRELU | {"tau": TAU}, {"u": F((4, 2), C), "x": F((6, 4), C), "phases": F(4)}],
     "set_num_threads": [{"k": hh.get_num_threads()}],

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from householder import _validate
+from householder import _linear_map, _validate
 from householder._spec import CORE, DTYPES, HALF, REAL, of_tau
 
 REAL_TYPES = tuple(np.dtype(name) for name in REAL)
@@ -24,6 +24,7 @@ def array(name: str, value: Any) -> Array:
         given = repr(value) if isinstance(value, (bool, int, float, str)) else _validate.described(value)
         raise TypeError(f"{name} is {given}, expected a JAX or NumPy array")
     _validate.no_mask(name, value)
+    _linear_map.refuse(name, value)
     try:
         return jnp.asarray(value)
     except (TypeError, ValueError) as error:

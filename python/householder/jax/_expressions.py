@@ -48,7 +48,7 @@ class _Jax(Library):
 
     def scan_packed(self, step: Step, state: Array, rows: Array, batch_sizes: Array) -> tuple[Array, Array]:
         """Run as one loop: a sequence that has ended keeps its state."""
-        running = np.arange(batch_sizes[0]) < np.asarray(batch_sizes)[:, None]
+        running = np.arange(int(batch_sizes[0])) < np.asarray(batch_sizes)[:, None]
         padded = jnp.zeros((*rows.shape[:-2], *running.shape, rows.shape[-1]), rows.dtype)
         padded = padded.at[..., running, :].set(rows)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from householder import _spec, _validate
+from householder._linear_map import LinearMap, columns_of, refuse_twice
 from householder.jax import _check, _ops
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def apply(
 
     Parameters
     ----------
-    u : Array, shape (..., n, m), 1 <= m <= n (m < n if complex)
+    u : Array, shape (..., n, m), 1 <= m <= n (m < n if complex), or Reflections
         Reflections; float32, float64, complex64, complex128, or a half type (computed in float32).
     h : Array, shape (..., n)
         Vectors, of the dtype of ``u`` or, with a float32 ``u``, of a half type. Leading axes broadcast:
@@ -75,6 +76,10 @@ def apply(
     >>> hj.apply(u, c, transpose=True).round().tolist()
     [3.0, 4.0, 12.0]
     """
+    if isinstance(u, LinearMap):
+        refuse_twice(tau, phases, shape)
+        applied: Array = u.apply(h, transpose, method)
+        return applied
     u, compute = _check.first("u", u)
     h = _check.like("h", h, compute, "u")
     n, _ = _validate.reflections(u, shape, tau is not None, h)
@@ -92,7 +97,7 @@ def matrix(u: Any, phases: Any = None, *, tau: Any = None, shape: str = "trapezo
 
     Parameters
     ----------
-    u : Array, shape (..., n, m), 1 <= m <= n (m < n if complex)
+    u : Array, shape (..., n, m), 1 <= m <= n (m < n if complex), or Reflections
         Reflections, as in :func:`apply`.
     phases : Array, shape (n,) or (..., n), optional
         Real ``theta`` for a complex ``u``: shared by all matrices, or one row per matrix.
@@ -119,6 +124,10 @@ def matrix(u: Any, phases: Any = None, *, tau: Any = None, shape: str = "trapezo
     >>> hj.matrix(jnp.array([[1.0], [1.0]])).round().tolist()
     [[0.0, -1.0], [-1.0, 0.0]]
     """
+    if isinstance(u, LinearMap):
+        refuse_twice(tau, phases, shape)
+        w: Array = u.matrix()
+        return w
     u, compute = _check.first("u", u)
     n, _ = _validate.reflections(u, shape, tau is not None)
     tau = _check.tau(tau, compute, u, phases)
@@ -150,7 +159,7 @@ def rnn(
 
     Parameters
     ----------
-    u : Array, shape (n, m), 1 <= m <= n (m < n if complex)
+    u : Array, shape (n, m), 1 <= m <= n (m < n if complex), or Reflections
         Reflections of ``W``, as in :func:`apply`.
     x : Array, shape (T, B, d), (T, d) or, with ``batch_sizes``, (rows, d)
         Inputs; ``d = n`` without ``input_weight``.
@@ -207,6 +216,7 @@ def rnn(
     >>> h.round().tolist()
     [[1.0, 2.0], [-2.0, -1.0]]
     """
+    u, tau, phases, shape, transpose = columns_of(u, tau, phases, shape, transpose)
     u, compute = _check.first("u", u)
     n, _ = _validate.one_matrix(u, "rnn", shape, tau is not None)
     tau = _check.tau(tau, compute, u, phases)

@@ -149,7 +149,11 @@ def forward(source):
     arrays, dtype, _, operations = product(source)
     options = {"transpose": source.flag()}
     theirs = lambda t: oracle.apply(**t, **options, smallest=smallest(dtype))  # noqa: E731
-    return Call(hh.forward, arrays, theirs, operations, options, METHODS)
+    return Call(source.choose((hh.forward, forward_of_object)), arrays, theirs, operations, options, METHODS)
+
+
+def forward_of_object(u, h, transpose, method, phases=None):
+    return hh.forward(hh.Reflections(u, phases=phases).H.H, h, transpose=transpose, method=method)
 
 
 def backward(source):

@@ -53,7 +53,8 @@ def _kept(options: Options, u: Any, x: Any, *others: Any) -> list[Shape]:
 
 
 def _attributes(options: Options, *_: Any) -> dict[str, Any]:
-    numbers = {"negative_slope": np.float64(options.negative_slope), "batch_sizes": np.array(options.batch_sizes, np.int64)}
+    sizes = np.array(options.batch_sizes, np.int64)
+    numbers = {"negative_slope": np.float64(options.negative_slope), "batch_sizes": sizes}
     flags = {"transpose": np.bool_(options.transpose), "reverse": np.bool_(options.reverse)}
     names = {"nonlinearity": options.nonlinearity, "shape": options.shape, "method": options.method}
     return {**numbers, **flags, **names}
