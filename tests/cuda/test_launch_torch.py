@@ -20,10 +20,11 @@ from householder import _notices
 from householder._cuda import algebra, instances, kernels, library, verdicts
 from householder._spec import METHODS
 from householder.cli import gpu_check, gpu_correctness, gpu_timing
-from householder.torch import _functional, _ops
+from householder.torch import _ops
 from householder.torch._ops import adapted, operator
 from householder.torch._ops.library import are_plain
 from householder.torch._ops.route import NATIVE, Route, route
+from householder.torch.functions import apply
 from tests.cases.torch import CASES, results
 from tests.cuda import cuda_standin
 
@@ -50,7 +51,7 @@ def on_cuda(monkeypatch):
     cuda_standin.install(monkeypatch)
     monkeypatch.setattr(instances, "TILES", ())  # few kernels to compile
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=42))
-    monkeypatch.setattr(_functional, "reads_halves", lambda _: True)
+    monkeypatch.setattr(apply, "reads_halves", lambda _: True)
     monkeypatch.setattr(operator, "kind_of", lambda _: "cuda")
     ask_the_dispatcher(monkeypatch, True)
     library = torch.library.Library("householder", "IMPL")

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from householder._spec import NONLINEARITIES
 from householder.experiments.models.base import initial_state
-from householder.torch._expressions import activate
+from householder.torch._base.expressions import activate
 
 
 class LoopedRNN(nn.Module, ABC):

@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 import torch
 
-from householder.torch._undocumented import are_transforms_active, is_forward_mode, is_observed, is_profiled
+from householder.torch._base.undocumented import are_transforms_active, is_forward_mode, is_observed, is_profiled
 
 
 class Route(Enum):
