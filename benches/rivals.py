@@ -16,7 +16,7 @@ from torch.nn.functional import linear, pad
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import orthogonal
 
-from householder.torch._expressions import activate
+from householder.torch._base.expressions import activate
 
 BLOCK = 32
 

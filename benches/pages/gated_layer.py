@@ -17,7 +17,7 @@ from torch import nn
 
 import householder.torch as ht
 from benches.measure import clock, heading, interleaved, options, row
-from householder.torch._pretrained import _delta_step
+from householder.torch.acceleration.pretrained import _delta_step
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 

@@ -25,8 +25,8 @@ from torch.utils.checkpoint import checkpoint
 import householder.torch as ht
 from benches import delta_rivals
 from benches.measure import heading, interleaved, options, row
-from householder.torch import _expressions
-from householder.torch._pretrained import _delta_step
+from householder.torch._base import expressions
+from householder.torch.acceleration.pretrained import _delta_step
 
 CHUNK = 32
 PRODUCT = 1024
@@ -218,7 +218,7 @@ def recurrence(work: Work, *tensors):
             None if t is None else t[:, begin * length : (begin + SEGMENT) * length]
             for t, length in zip(tensors, lengths, strict=True)
         ]
-        o, state = checkpoint(_expressions.delta_rule, *rows, state, *options, use_reentrant=False)
+        o, state = checkpoint(expressions.delta_rule, *rows, state, *options, use_reentrant=False)
         outputs.append(o)
     return torch.cat(outputs, 1)
 
@@ -284,7 +284,7 @@ def measure(work: Work, rounds: int, names: list[str]):
 def step(work: Work, tensors, state: Tensor, rounds: int, wanted):
     """Print the rows of one step of decoding, and the time of a copy of its states."""
     wide = [t.double() for t in tensors]
-    expected, _ = _expressions.delta_rule(*wide, state.double(), None, work.keys**-0.5, 1, False)
+    expected, _ = expressions.delta_rule(*wide, state.double(), None, work.keys**-0.5, 1, False)
     calls = wanted(decoding(tensors, state))
     wrong = {name: f"{error(call(), expected):.1e}" for name, call in calls.items()}
     target = torch.empty_like(state)

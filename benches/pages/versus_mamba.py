@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from benches.measure import clock, heading, interleaved, options, row
-from householder.torch import _expressions, _mamba
+from householder.torch._base import expressions
+from householder.torch.acceleration import mamba
 
 
 class Work(NamedTuple):
@@ -58,7 +59,7 @@ def flops(work: Work, tokens: int) -> int:
 def exact(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor, bias: Tensor) -> Tensor:
     """Return the outputs by linear attention in torch operations."""
     dt = softplus(dt + bias)
-    o, _ = _expressions.delta_rule(c, b, dt[..., None] * x, None, dt * a, None, None, 1.0, 1, False)
+    o, _ = expressions.delta_rule(c, b, dt[..., None] * x, None, dt * a, None, None, 1.0, 1, False)
     return o + d[:, None] * x
 
 
@@ -91,7 +92,7 @@ def main():
     heading(chosen.threads, "layer", "candidate", *titles)
     module = importlib.import_module("transformers.models.mamba2.modeling_mamba2")
     functions = {
-        "householder": (_mamba.chunk_scan, _mamba.state_update),
+        "householder": (mamba.chunk_scan, mamba.state_update),
         "transformers": (module.mamba2_chunk_scan.__wrapped__, module.mamba2_selective_state_update.__wrapped__),
     }
     square = torch.randn(1024, 1024)

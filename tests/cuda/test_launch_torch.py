@@ -22,10 +22,11 @@ from householder._spec import METHODS
 from householder.cli.gpu_check import command as gpu_check
 from householder.cli.gpu_check import correctness as gpu_correctness
 from householder.cli.gpu_check import timing as gpu_timing
-from householder.torch import _functional, _ops
+from householder.torch import _ops
 from householder.torch._ops import adapted, operator
 from householder.torch._ops.library import are_plain
 from householder.torch._ops.route import NATIVE, Route, route
+from householder.torch.functions import apply
 from tests.cases.torch import CASES, results
 from tests.cuda import cuda_standin
 
@@ -52,7 +53,7 @@ def on_cuda(monkeypatch):
     cuda_standin.install(monkeypatch)
     monkeypatch.setattr(instances, "TILES", ())  # few kernels to compile
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=42))
-    monkeypatch.setattr(_functional, "reads_halves", lambda _: True)
+    monkeypatch.setattr(apply, "reads_halves", lambda _: True)
     monkeypatch.setattr(operator, "kind_of", lambda _: "cuda")
     ask_the_dispatcher(monkeypatch, True)
     library = torch.library.Library("householder", "IMPL")

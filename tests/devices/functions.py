@@ -9,7 +9,7 @@ import torch
 
 import householder.torch as ht
 from householder import _notices
-from householder.torch import _expressions, _precision
+from householder.torch._base import expressions, precision
 from tests.cases.torch import CASES, results
 from tests.cuda import cuda_standin
 from tests.cuda.test_launch_torch import on_cuda as on_cuda
@@ -266,14 +266,14 @@ def test_the_operators_themselves(device):
 def test_where_there_is_no_double_precision(device):
     u, x = torch.randn(12, 5), torch.randn(9, 3, 12)
     exact = ht.rnn(u.double(), x.double(), nonlinearity="tanh")[0]
-    _precision._try.cache_clear()
+    precision._try.cache_clear()
     with private_device.without_doubles():
         leaves = on(device, (u, x))
         h, _ = ht.rnn(*leaves, nonlinearity="tanh")
         grads = torch.autograd.grad(h.square().sum(), leaves)
         w = ht.matrix(leaves[0]).detach().cpu()
         found = h.detach().cpu()
-    _precision._try.cache_clear()
+    precision._try.cache_clear()
     torch.testing.assert_close(found.double(), exact, rtol=0, atol=1e-4)
     torch.testing.assert_close(w.mT @ w, torch.eye(12), rtol=0, atol=1e-5)
     assert all(grad.cpu().isfinite().all() for grad in grads)
@@ -374,7 +374,7 @@ def ways(monkeypatch):
         return call
 
     for name in ("apply", "matrix", "rnn", "delta_rule"):
-        monkeypatch.setattr(_expressions, name, noted(getattr(_expressions, name), "torch operations"))
+        monkeypatch.setattr(expressions, name, noted(getattr(expressions, name), "torch operations"))
     monkeypatch.setattr(cuda_standin.Function, "__call__", noted(cuda_standin.Function.__call__, "kernels"))
     return ran
 

@@ -27,16 +27,16 @@ def of_the_standard():
 
 
 def of_torch():
-    from householder.torch import _expressions
+    from householder.torch._base import expressions
 
-    return _expressions.LIBRARY, torch.from_numpy, lambda t: t.numpy()
+    return expressions.LIBRARY, torch.from_numpy, lambda t: t.numpy()
 
 
 def of_exported_programs():
     _, to, back = of_torch()
-    from householder.torch import _expressions
+    from householder.torch._base import expressions
 
-    return _expressions.EXPORTED, to, back
+    return expressions.EXPORTED, to, back
 
 
 @pytest.fixture(params=[of_numpy, of_the_standard, of_torch, of_exported_programs], ids=lambda make: make.__name__[3:])

@@ -107,13 +107,13 @@ def test_types_for_type_checkers_have_the_names_of_the_table():
 
 def test_torch_has_the_types_of_the_table():
     torch = pytest.importorskip("torch")
-    from householder.torch import _dtypes
+    from householder.torch._base import dtypes
 
-    for dtype, name in _dtypes.CORE_NAME.items():
+    for dtype, name in dtypes.CORE_NAME.items():
         assert torch.empty(1, dtype=dtype).numpy().dtype == name
-        assert _dtypes.DOUBLE[dtype] is torch.promote_types(dtype, torch.float64)
+        assert dtypes.DOUBLE[dtype] is torch.promote_types(dtype, torch.float64)
     halves = dict.fromkeys((torch.bfloat16, torch.float16), torch.float32)
-    assert {dtype: dtype for dtype in _dtypes.CORE_NAME} | halves == _dtypes.COMPUTE_TYPE
+    assert {dtype: dtype for dtype in dtypes.CORE_NAME} | halves == dtypes.COMPUTE_TYPE
 
 
 def test_kernels_for_cuda_have_a_constant_for_each_nonlinearity():

@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 
 import transformers
 
-from householder.torch import _pretrained
+from householder.torch.acceleration import pretrained
 
 HERE = Path(__file__).parent
 FEWEST = 10
@@ -27,7 +27,7 @@ FEWEST = 10
 
 def supported() -> list[str]:
     """Return the models whose module has a fallback function that ``ht.accelerate`` replaces."""
-    used = re.compile("|".join(rf"\b{name}\b" for name in _pretrained._GLOBALS))
+    used = re.compile("|".join(rf"\b{name}\b" for name in pretrained._GLOBALS))
     sources = Path(transformers.__file__).parent.glob("models/*/modeling_*.py")
     return sorted({source.parent.name for source in sources if used.search(source.read_text("utf-8"))})
 

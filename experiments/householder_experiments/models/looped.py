@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from householder._spec import NONLINEARITIES
-from householder.torch._expressions import activate
+from householder.torch._base.expressions import activate
 from householder_experiments.models.base import initial_state
 
 

@@ -19,24 +19,26 @@
 The native code follows ``torch.get_num_threads()``.
 """
 
-from householder.torch._activations import OPLU, ModReLU
-from householder.torch._adapter import OrthogonalAdapter
-from householder.torch._adapters import adapt, adapter_state, load_adapter_state, merge_adapters
-from householder.torch._checkpoint import last_state
-from householder.torch._delta import delta_rule
-from householder.torch._delta_net import DeltaNet
-from householder.torch._export import decompositions
-from householder.torch._functional import apply, matrix, rnn
-from householder.torch._lapack import householder_product, ormqr
-from householder.torch._linear import Orthogonal
-from householder.torch._linear_attention import linear_attention
-from householder.torch._linear_map import Reflections
-from householder.torch._matrices import factor, frame, haar, nearest
-from householder.torch._optimizer import renormalize_, snap_
-from householder.torch._orthogonal_rnn import OrthogonalRNN, OrthogonalRNNCell
-from householder.torch._pretrained import accelerate, restore
-from householder.torch._svd import SVDLinear
-from householder.torch._unitary import Unitary, UnitaryRNN, UnitaryRNNCell
+from householder.torch.acceleration.models import accelerate, restore
+from householder.torch.functions.apply import apply, matrix
+from householder.torch.functions.delta import delta_rule
+from householder.torch.functions.export import decompositions
+from householder.torch.functions.lapack import householder_product, ormqr
+from householder.torch.functions.linear_attention import linear_attention
+from householder.torch.functions.linear_map import Reflections
+from householder.torch.functions.matrices import factor, frame, haar, nearest
+from householder.torch.functions.optimizer import renormalize_, snap_
+from householder.torch.functions.rnn import rnn
+from householder.torch.layers.activations import OPLU, ModReLU
+from householder.torch.layers.adapted_model import adapt, adapter_state, load_adapter_state, merge_adapters
+from householder.torch.layers.adapter import OrthogonalAdapter
+from householder.torch.layers.delta_net import DeltaNet
+from householder.torch.layers.last_state import last_state
+from householder.torch.layers.orthogonal import Orthogonal
+from householder.torch.layers.orthogonal_rnn import OrthogonalRNN, OrthogonalRNNCell
+from householder.torch.layers.svd import SVDLinear
+from householder.torch.layers.unitary import Unitary
+from householder.torch.layers.unitary_rnn import UnitaryRNN, UnitaryRNNCell
 from householder.torch.parametrizations import orthogonal
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from householder.torch._delta import delta_rule
+from householder.torch.functions.delta import delta_rule
 
 _log = logging.getLogger("householder")
 

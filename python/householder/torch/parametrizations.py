@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized, register_parametrization
 
 from householder import _validate
-from householder.torch import _check, _factor, _frames, _reflections, _tracing, _undocumented
-from householder.torch._dtypes import HALF_TYPES
-from householder.torch._expressions import turn
+from householder.torch._base import checks, tracing, undocumented
+from householder.torch._base.dtypes import HALF_TYPES
+from householder.torch._base.expressions import turn
+from householder.torch.functions import factor_frame, weights
+from householder.torch.layers import base
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Frames", "orthogonal"]
 
 
-class Frames(_tracing.Opaque):
+class Frames(tracing.Opaque):
     """The map between reflections, with phases where they are complex, and a weight of orthonormal columns or rows.
 
     :func:`householder.torch.orthogonal` registers it and does more: it chooses the initial weight, and an
@@ -62,7 +64,7 @@ class Frames(_tracing.Opaque):
     (torch.Size([4, 4]), True)
     """
 
-    @_check.constructor
+    @checks.constructor
     def __init__(
         self,
         weight: Tensor,
@@ -81,15 +83,15 @@ class Frames(_tracing.Opaque):
         most = min(rows, columns, max(rows, columns) - self.is_complex)
         if self.is_complex and weight.numel() and not most:
             raise ValueError(f"a complex weight of shape {tuple(shape)} is a phase, expected 2 rows or columns or more")
-        self.num_reflections = most if num_reflections is None else _reflections.count(num_reflections, most, most)
-        self.constraint = _validate.one_of("constraint", constraint, _reflections.CONSTRAINTS)
+        self.num_reflections = most if num_reflections is None else base.count(num_reflections, most, most)
+        self.constraint = _validate.one_of("constraint", constraint, base.CONSTRAINTS)
         self.known: tuple[Tensor, ...] | None = None
 
     def forward(self, u: Tensor, phases: Tensor | None = None) -> Tensor:
         """Form the weight of reflections ``(..., n, m)`` and phases ``(..., n)``; an empty one has none."""
         if not self.num_reflections:
             return u.reshape(self.shape)
-        weight = _frames.weight(self._constrained(u), None, self.sizes)
+        weight = weights.weight(self._constrained(u), None, self.sizes)
         if phases is not None:
             rows, columns = self.sizes
             turns = phases[..., None, : min(rows, columns)]
@@ -113,14 +115,14 @@ class Frames(_tracing.Opaque):
 
     def multiply(self, vectors: Tensor, u: Tensor, phases: Tensor | None = None) -> Tensor:
         """Multiply by the weight without forming it."""
-        return _frames.multiply(self._constrained(u), phases, vectors, self.sizes)
+        return weights.multiply(self._constrained(u), phases, vectors, self.sizes)
 
     def extra_repr(self) -> str:
         """Show the shape of the weight and the number of reflections."""
         return f"{tuple(self.shape)}, num_reflections={self.num_reflections}"
 
     def _constrained(self, u: Tensor) -> Tensor:
-        return _reflections.constrain(u, self.constraint)
+        return base.constrain(u, self.constraint)
 
     def _factored(self, weight: Tensor, *, warn: bool = False) -> tuple[Tensor, ...]:
         n, m = max(self.sizes), self.num_reflections
@@ -129,7 +131,7 @@ class Frames(_tracing.Opaque):
             u = weight.new_empty((*stack, n, m))
             return (u, u.new_empty((*stack, n), dtype=u.dtype.to_real())) if self.is_complex else (u,)
         wide = weight.detach().float() if weight.dtype in HALF_TYPES else weight.detach()
-        each = [_factor.nearest_reflections(w, m, warn=warn) for w in wide.reshape(-1, *self.sizes)]
+        each = [factor_frame.nearest_reflections(w, m, warn=warn) for w in wide.reshape(-1, *self.sizes)]
         columns = [torch.stack(parts).to(weight.device) for parts in zip(*each, strict=True)]
         if not self.is_complex:
             return (columns[0].to(weight.dtype).reshape(*stack, n, m),)
@@ -236,7 +238,7 @@ def orthogonal(
     >>> torch.allclose(layer.weight, torch.eye(40, 20, dtype=torch.float64))
     True
     """
-    _check.module("module", module)
+    checks.module("module", module)
     if is_parametrized(module, name):
         raise ValueError(f"{name} of {type(module).__name__} is already parametrized")
     weight = getattr(module, name, None)
@@ -247,7 +249,7 @@ def orthogonal(
         raise ValueError(
             f"{name} of {type(module).__name__} has shape {tuple(weight.shape)}, expected two or more dimensions"
         )
-    _check.computable(name, weight)
+    checks.computable(name, weight)
     if orthogonal_map not in (None, "householder"):
         raise ValueError(
             f"orthogonal_map is {orthogonal_map!r}, expected 'householder' or None: the weight is a product of "
@@ -255,7 +257,7 @@ def orthogonal(
         )
     _validate.flag("use_trivialization", use_trivialization)
     stack = _validate.flag("stack", stack)
-    one_matrix = isinstance(module, _undocumented.Convolution) and not stack
+    one_matrix = isinstance(module, undocumented.Convolution) and not stack
     frames = Frames(weight, num_reflections, constraint, one_matrix=one_matrix)
     with torch.no_grad():
         weight.copy_(frames.start(weight))
@@ -269,7 +271,7 @@ def orthogonal(
     kind: Any = type(module)  # a class made for this module alone
     kind.__deepcopy__ = _copied_with_own_class(kind.__deepcopy__)
     if kind.__mro__[1] is nn.Linear and name == "weight" and weight.numel():
-        kind.forward, kind.__prepare_scriptable__ = _linear_forward, _tracing.Opaque.__prepare_scriptable__
+        kind.forward, kind.__prepare_scriptable__ = _linear_forward, tracing.Opaque.__prepare_scriptable__
     return module
 
 
@@ -282,7 +284,7 @@ def _give_own_class(module: nn.Module) -> None:
 def _copied_with_own_class(copied: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
     def deepcopy(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
         # Tensors with a history cannot be copied. The replica computes its own at its first call.
-        memo |= {id(weight): weight.detach() for weight in _undocumented.computed_weights(module)}
+        memo |= {id(weight): weight.detach() for weight in undocumented.computed_weights(module)}
         replica = copied(module, memo)
         _give_own_class(replica)
         return replica
@@ -295,7 +297,7 @@ def _linear_forward(module: Any, vectors: Tensor) -> Tensor:
     steps: Any = module.parametrizations.weight if is_parametrized(module, "weight") else ()
     if len(steps) != 1 or not isinstance(steps[0], Frames):
         return nn.Linear.forward(module, vectors)
-    node: Tensor | None = _tracing.node(module, vectors)
+    node: Tensor | None = tracing.node(module, vectors)
     if node is not None:
         return node
     frames = steps[0]

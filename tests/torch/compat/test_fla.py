@@ -14,7 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import householder.torch as ht
 from householder import _notices
-from householder.torch import _fla_kernels, fla
+from householder.torch import fla
+from householder.torch.functions import fla_kernels
 from tests.torch.ops import test_delta
 
 pytestmark = [
@@ -136,7 +137,7 @@ def kernels(monkeypatch):
     names = {"gated_delta_rule": "chunk_gated_delta_rule", "kda": "chunk_kda"}
     for module, name in (names | {"gated_delta_product": "chunk_gated_delta_product"}).items():
         monkeypatch.setitem(sys.modules, f"fla.ops.{module}", SimpleNamespace(**{name: stand_in(name)}))
-    monkeypatch.setattr(_fla_kernels, "_installed", lambda: True)
+    monkeypatch.setattr(fla_kernels, "_installed", lambda: True)
     return calls
 
 
@@ -175,7 +176,7 @@ def test_what_it_has_no_kernels_for_goes_to_torch_operations(kernels):
 
 @GATES
 def test_without_it_cuda_goes_to_torch_operations(gate, monkeypatch):
-    monkeypatch.setattr(_fla_kernels, "_installed", lambda: False)
+    monkeypatch.setattr(fla_kernels, "_installed", lambda: False)
     o, _ = on_cuda(operands(gate), torch.bfloat16)
     assert (o.dtype, o.device.type) == (torch.bfloat16, "cuda")
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import householder.torch as ht
-from householder.torch import _mamba, _pretrained
+from householder.torch.acceleration import mamba, pretrained
 from tests.cases import copies
 
 transformers = pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
@@ -185,8 +185,8 @@ def calls(monkeypatch):
 
         return call
 
-    monkeypatch.setattr(_pretrained, "run", counted(_pretrained.run))
-    monkeypatch.setattr(_mamba, "_run", counted(_mamba._run))
+    monkeypatch.setattr(pretrained, "run", counted(pretrained.run))
+    monkeypatch.setattr(mamba, "_run", counted(mamba._run))
     return called
 
 
@@ -196,7 +196,7 @@ def delta_layer(model):
 
 def ours(before):
     """What takes the place of one of the delta rules of transformers."""
-    return _pretrained.Rule(before, _pretrained._delta_rule)
+    return pretrained.ReplacedFunction(before, pretrained._delta_rule)
 
 
 def fallback(module, name):
@@ -245,13 +245,13 @@ def test_convolutions_and_norms_of_layers_are_ours(model, monkeypatch):
     called = set()
 
     def noted(name):
-        function = getattr(_pretrained, name)
+        function = getattr(pretrained, name)
 
         def call(*tensors, **options):
             called.add(name)
             return function(*tensors, **options)
 
-        monkeypatch.setattr(_pretrained, name, call)
+        monkeypatch.setattr(pretrained, name, call)
 
     noted("causal_convolution")
     noted("gated_norm")
@@ -276,15 +276,15 @@ def test_convolutions_of_single_tokens_are_ours(dtype, tokens, length):
     before, after = state.clone(), state.clone()
     given = (weight, bias), {"activation": "silu"}
     expected = fallback(module, "causal_conv1d_update").__wrapped__(x, before, *given[0], **given[1])
-    found = _pretrained._convolve_step(x, after, *given[0], **given[1])
+    found = pretrained._convolve_step(x, after, *given[0], **given[1])
     assert found.dtype is dtype
     assert torch.equal(after, before)
     torch.testing.assert_close(found, expected, **({"atol": 0.05, "rtol": 0.05} if dtype is torch.bfloat16 else {}))
-    assert _pretrained._convolve_step(x[:1], after, *given[0], **given[1]) is NotImplemented
+    assert pretrained._convolve_step(x[:1], after, *given[0], **given[1]) is NotImplemented
 
 
 def test_decoding_updates_the_states_of_the_cache_in_place(qwen, monkeypatch):
-    ids, run, states = torch.arange(1, 9)[None], _pretrained.run, []
+    ids, run, states = torch.arange(1, 9)[None], pretrained.run, []
 
     def noted(*operands, in_place):
         o, last = run(*operands, in_place=in_place)
@@ -292,7 +292,7 @@ def test_decoding_updates_the_states_of_the_cache_in_place(qwen, monkeypatch):
             states.append((operands[3], last))
         return o, last
 
-    monkeypatch.setattr(_pretrained, "run", noted)
+    monkeypatch.setattr(pretrained, "run", noted)
     ht.accelerate(qwen)
     with torch.no_grad():
         expected = qwen(ids).logits[:, -1]
@@ -498,9 +498,9 @@ def test_another_process_gets_an_accelerated_model(qwen, tmp_path, run_script):
         import torch
         model, ids, expected = torch.load({str(tmp_path / "model")!r}, weights_only=False)
         import householder.torch as ht
-        from householder.torch import _pretrained
-        calls, run = [], _pretrained.run
-        _pretrained.run = lambda *operands, **options: calls.append(1) or run(*operands, **options)
+        from householder.torch.acceleration import pretrained
+        calls, run = [], pretrained.run
+        pretrained.run = lambda *operands, **options: calls.append(1) or run(*operands, **options)
         torch.testing.assert_close(model(input_ids=ids).logits, expected)
         print(len(calls), ht.accelerate(model), ht.restore(model))
     """
@@ -720,7 +720,7 @@ def test_scans_of_mamba_are_token_by_token(tokens, limits):
     *tensors, d, bias, state = mamba_operands(torch.float64, tokens)
     leaves = [t.requires_grad_() for t in (*tensors, d, bias)]
     options = {"dt_softplus": True, "dt_limit": limits, "return_final_states": True, "chunk_size": 16, "z": None}
-    found = _mamba.chunk_scan(*tensors, D=d, dt_bias=bias, initial_states=state, **options)
+    found = mamba.chunk_scan(*tensors, D=d, dt_bias=bias, initial_states=state, **options)
     expected = token_by_token(*leaves, state, limits)
     torch.testing.assert_close(found[0], expected[0], rtol=1e-12, atol=1e-13)
     torch.testing.assert_close(found[1], expected[1].float())
@@ -732,19 +732,19 @@ def test_scans_of_mamba_are_token_by_token(tokens, limits):
 def test_single_tokens_of_mamba_update_the_state_of_the_cache_in_place(monkeypatch):
     x, dt, a, b, c, d, bias, _ = mamba_operands(torch.float32, 6)
     options = {"D": d, "dt_bias": bias, "dt_softplus": True, "return_final_states": True, "chunk_size": 16}
-    expected, last = _mamba.chunk_scan(x, dt, a, b, c, **options)
-    _, state = _mamba.chunk_scan(*(t[:, :5] if t.dim() > 1 else t for t in (x, dt, a, b, c)), **options)
-    address, run, in_place = state.data_ptr(), _mamba._run, []
+    expected, last = mamba.chunk_scan(x, dt, a, b, c, **options)
+    _, state = mamba.chunk_scan(*(t[:, :5] if t.dim() > 1 else t for t in (x, dt, a, b, c)), **options)
+    address, run, in_place = state.data_ptr(), mamba._run, []
 
     def noted(*operands, **how):
         o, after = run(*operands, **how)
         in_place.append(after is operands[6])
         return o, after
 
-    monkeypatch.setattr(_mamba, "_run", noted)
+    monkeypatch.setattr(mamba, "_run", noted)
     wide = dt[:, 5, :, None].expand(2, 8, 4), a[:, None, None].expand(8, 4, 6)
     of_heads = {"D": d[:, None].expand(8, 4), "dt_bias": bias[:, None].expand(8, 4)}
-    found = _mamba.state_update(state, x[:, 5], *wide, b[:, 5], c[:, 5], **of_heads, dt_softplus=True)
+    found = mamba.state_update(state, x[:, 5], *wide, b[:, 5], c[:, 5], **of_heads, dt_softplus=True)
     assert in_place == [True]
     assert state.data_ptr() == address
     torch.testing.assert_close(found, expected[:, 5])
@@ -758,7 +758,7 @@ def test_scans_of_mamba_lose_no_more_than_those_of_transformers(dtype):
     expected = token_by_token(*tensors, d, bias, state)
     options = {"D": d, "dt_bias": bias, "initial_states": state, "dt_softplus": True, "return_final_states": True}
     before = fallback(module, "mamba2_chunk_scan")
-    found, theirs = (scan(*tensors, chunk_size=16, **options) for scan in (_mamba.chunk_scan, before))
+    found, theirs = (scan(*tensors, chunk_size=16, **options) for scan in (mamba.chunk_scan, before))
     for ours, other, exact in zip(found, theirs, expected, strict=True):
         assert ours.dtype == other.dtype
         errors = [(result.double() - exact).norm() / exact.norm() for result in (ours, other)]
@@ -775,7 +775,7 @@ def test_steps_of_mamba_update_the_state_of_the_cache(dtype, is_transposed):
     repeated = dt[:, 0, :, None].expand(2, 8, 4), a[:, None, None].expand(8, 4, 6), b[:, 0], c[:, 0]
     options = {"z": None, "dt_bias": bias[:, None].expand(8, 4), "dt_softplus": True}
     results = []
-    for update in (_mamba.state_update, fallback(module, "mamba2_selective_state_update")):
+    for update in (mamba.state_update, fallback(module, "mamba2_selective_state_update")):
         cached = state.mT.contiguous().mT if is_transposed else state.clone()
         o = update(cached, x[:, 0], *repeated, d[:, None].expand(8, 4), **options)
         assert (o.dtype, cached.dtype) == (dtype, torch.float32)

@@ -10,7 +10,7 @@ from torch.nn.utils import parametrizations, parametrize, prune
 
 import householder.torch as ht
 from householder._spec import METHODS
-from householder.torch import _adapter as adapter_module
+from householder.torch.layers import adapter as adapter_module
 from tests.oracles.torch import explicit_matrix
 
 F64 = torch.float64

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 import householder.torch as ht
-from householder.torch import _reflections
+from householder.torch.layers import base
 from tests.oracles.torch import explicit_matrix, phi
 
 F64, C128 = torch.float64, torch.complex128
@@ -64,9 +64,9 @@ def test_the_inverse_of_a_narrowing_frame_is_its_pseudo_inverse(kind):
 def test_a_constrained_sign_is_the_same_for_every_observer(latent, constraint, dtype):
     u = torch.full((2, 3, 3), 0.25, dtype=dtype)
     u[1, -1, -1] = latent
-    found = _reflections.constrain(u, constraint)
+    found = base.constrain(u, constraint)
     with FlopCounterMode(display=False):
-        assert_close(_reflections.constrain(u, constraint), found, equal_nan=True, rtol=0, atol=0)
+        assert_close(base.constrain(u, constraint), found, equal_nan=True, rtol=0, atol=0)
     expected = (1.0 if latent > 0 else -1.0) if constraint == "hard" else min(max(latent, -1), 1)
     u[:, -1, -1] = torch.tensor([1.0 if constraint == "hard" else 0.25, expected], dtype=dtype)
     assert_close(found, u, equal_nan=True, rtol=0, atol=0)

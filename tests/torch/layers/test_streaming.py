@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from torch.nn.utils import parametrizations, prune  # noqa: E402
 
 import householder.torch as ht  # noqa: E402
-from householder.torch import _streaming  # noqa: E402
+from householder.torch.layers import prepared_step  # noqa: E402
 
 KINDS = {
     "real": (ht.OrthogonalRNNCell, {}),
@@ -56,10 +56,10 @@ def assert_current(cell, x, h):
 def test_steps_are_prepared_once_and_equal(cell):
     x, h = inputs(cell)
     assert_current(cell, x, h)
-    options, recurrence = _streaming._known[cell]
+    options, recurrence = prepared_step._known[cell]
     for _ in range(3):
         h = cell(x, h)
-    assert _streaming._known[cell] == (options, recurrence)
+    assert prepared_step._known[cell] == (options, recurrence)
 
 
 def by_optimizer(cell):
@@ -158,7 +158,7 @@ def test_copies_and_pickles_prepare_their_own(cell):
     x, h = inputs(cell)
     assert_current(cell, x, h)
     for other in (copy.deepcopy(cell), pickle.loads(pickle.dumps(cell))):
-        assert other not in _streaming._known
+        assert other not in prepared_step._known
         assert_current(other, x, h)
 
 
@@ -180,7 +180,7 @@ def test_threads_share_a_cell(cell):
 def test_what_was_prepared_ends_with_its_cell():
     cell = ht.OrthogonalRNNCell(3, 8, num_reflections=4, dtype=torch.float64)
     assert_current(cell, *inputs(cell))
-    recurrence = weakref.ref(_streaming._known[cell][1])
+    recurrence = weakref.ref(prepared_step._known[cell][1])
     del cell
     gc.collect()
     assert recurrence() is None
@@ -208,7 +208,7 @@ def test_cells_that_need_no_gradients_are_prepared_though_gradients_are_enabled(
     x, h = inputs(cell)
     cell.requires_grad_(False)
     assert_current(cell, x, h)
-    assert cell in _streaming._known
+    assert cell in prepared_step._known
     assert cell(x.requires_grad_(), h).requires_grad
     cell.requires_grad_(True)
     assert cell(x.detach(), h).requires_grad

@@ -9,8 +9,8 @@ from torch.autograd import gradcheck
 
 import householder as hh
 import householder.torch as ht
-from householder.torch import _expressions
-from householder.torch._dtypes import CORE_NAME
+from householder.torch._base import expressions
+from householder.torch._base.dtypes import CORE_NAME
 from tests.oracles.torch import of_columns
 
 DTYPES = list(CORE_NAME)
@@ -149,7 +149,7 @@ def test_gradients_stay_accurate_where_tau_is_far_from_a_reflections(n, m, rows,
     expected = gradients(lambda u, tau, h: h @ of_columns(u, tau, "full").mT, torch.float64)
     routes = {
         "native": lambda u, tau, h: ht.apply(u, h, tau=tau, shape="full"),
-        "expression": lambda u, tau, h: _expressions.apply(u, h, False, tau, "full"),
+        "expression": lambda u, tau, h: expressions.apply(u, h, False, tau, "full"),
         "one step": lambda u, tau, h: ht.rnn(
             u, torch.zeros(1, rows, n), h, tau=tau, shape="full", nonlinearity="identity"
         )[1],

@@ -7,8 +7,9 @@ import torch
 
 import householder.torch as ht
 from householder import _core
-from householder.torch import _expressions, _ops
-from householder.torch._delta import run
+from householder.torch import _ops
+from householder.torch._base import expressions
+from householder.torch.functions.delta import run
 from tests.cases.torch import results
 from tests.oracles.torch import IGNORE_CONFIG_WARNING
 
@@ -72,7 +73,7 @@ def test_with_values_in_the_outputs_nothing_is_erased(gate, tokens, has_beta):
 
     def expression(*tensors):
         *tensors, skip = tensors
-        return _expressions.delta_rule(*tensors, None, 0.3, 1, True, skip)
+        return expressions.delta_rule(*tensors, None, 0.3, 1, True, skip)
 
     def composed(q, k, v, beta, g, state, skip):
         written = v if beta is None else beta[..., None] * v
@@ -271,7 +272,7 @@ def native(q, k, v, beta, g, state, ends, r, normalize):
 
 
 def by_operations(q, k, v, beta, g, state, ends, r, normalize):
-    return _expressions.delta_rule(q, k, v, beta, g, state, ends, q.shape[-1] ** -0.5, r, normalize)
+    return expressions.delta_rule(q, k, v, beta, g, state, ends, q.shape[-1] ** -0.5, r, normalize)
 
 
 def outputs_and_gradients(function, tensors, grad_o, *options):

@@ -5,8 +5,10 @@ from functools import partial
 import pytest
 import torch
 
-from householder.torch import _expressions, _ops
-from householder.torch._linear_layer import causal_convolution, gated_norm
+from householder.torch import _ops
+from householder.torch._base import expressions
+from householder.torch.functions.convolution import causal_convolution
+from householder.torch.functions.gated_norm import gated_norm
 
 HALVES = pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
 
@@ -52,7 +54,7 @@ def test_convolutions_are_those_of_torch(tokens, channels, taps, has_bias, silu)
     tensors = [x, weight, bias if has_bias else None]
     expected = results(partial(by_torch, silu=silu), tensors)
     torch.testing.assert_close(results(partial(causal_convolution, silu=silu), tensors), expected)
-    operations = results(lambda *given: _expressions.causal_convolution(*given, silu), tensors)
+    operations = results(lambda *given: expressions.causal_convolution(*given, silu), tensors)
     torch.testing.assert_close(operations, expected)
 
 
@@ -62,7 +64,7 @@ def test_norms_are_those_of_torch(rows, width, silu):
     tensors, options = norm_operands(rows, width), {"epsilon": 1e-3, "silu": silu}
     expected = results(partial(norm_by_torch, **options), tensors)
     torch.testing.assert_close(results(partial(gated_norm, **options), tensors), expected)
-    operations = results(lambda *given: _expressions.gated_norm(*given, *options.values()), tensors)
+    operations = results(lambda *given: expressions.gated_norm(*given, *options.values()), tensors)
     torch.testing.assert_close(operations, expected)
 
 

@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 import householder.torch as ht
 from householder import _core
-from householder.torch._recurrent import Sequences
+from householder.torch.layers.recurrent_cell import Sequences
 from tests.oracles.torch import problem
 
 FUNCTIONS = ("forward", "backward", "matrix", "rnn_forward", "rnn_backward")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from householder.torch import _expressions
+from householder.torch._base import expressions
 from householder.torch._ops import delta
 from tests.cases.layers import LAYERS
 from tests.torch.ops.test_native import calls, functions, laid_out
@@ -34,40 +34,40 @@ OPERANDS = random((1, 5, 1, 2), (1, 5, 1, 2), (1, 5, 1, 3), (1, 5, 1), (1, 5, 1)
 CASES = {
     "apply": (
         lambda u, h: ops.apply(u, h, None, False, True, "auto", "trapezoidal")[0],
-        lambda u, h: _expressions.apply(u, h, True),
+        lambda u, h: expressions.apply(u, h, True),
         random((4, 2), (3, 4)),
     ),
     "apply, tau": (
         lambda u, h, tau: ops.apply(u, h, tau, True, False, "wy", "full")[0],
-        lambda u, h, tau: _expressions.apply(u, h, False, tau, "full"),
+        lambda u, h, tau: expressions.apply(u, h, False, tau, "full"),
         random((3, 4), (2, 3), (4,)),
     ),
     "apply, complex": (
         lambda u, h: ops.apply(u, h, None, True, False, "auto", "trapezoidal")[0],
-        lambda u, h: _expressions.apply(u, h, False),
+        lambda u, h: expressions.apply(u, h, False),
         random((4, 2), (3, 4), dtype=torch.complex128),
     ),
-    "matrix": (lambda u: ops.matrix(u, False)[0], _expressions.matrix, random((2, 4, 3))),
-    "matrix with kept factors": (lambda u: ops.matrix(u, True)[0], _expressions.matrix, random((2, 4, 3))),
-    "rnn": (rnn, lambda *a: _expressions.rnn(*a, None, None, None, None, *SEQUENCE[:-1]), RNN),
+    "matrix": (lambda u: ops.matrix(u, False)[0], expressions.matrix, random((2, 4, 3))),
+    "matrix with kept factors": (lambda u: ops.matrix(u, True)[0], expressions.matrix, random((2, 4, 3))),
+    "rnn": (rnn, lambda *a: expressions.rnn(*a, None, None, None, None, *SEQUENCE[:-1]), RNN),
     "rnn with a tape": (
         lambda *a: rnn(*a, with_tape=True, nonlinearity="oplu"),
-        lambda *a: _expressions.rnn(*a, None, None, None, None, "oplu", *SEQUENCE[1:-1]),
+        lambda *a: expressions.rnn(*a, None, None, None, None, "oplu", *SEQUENCE[1:-1]),
         RNN,
     ),
     "delta_rule": (
         delta_rule,
-        lambda q, k, v, beta, g, state: _expressions.delta_rule(q, k / 3, v, beta, -g.square(), state, None, *DELTA),
+        lambda q, k, v, beta, g, state: expressions.delta_rule(q, k / 3, v, beta, -g.square(), state, None, *DELTA),
         OPERANDS,
     ),
     "delta_rule with kept states": (
         lambda *a: delta_rule(*a, keep=True),
-        lambda q, k, v, beta, g, state: _expressions.delta_rule(q, k / 3, v, beta, -g.square(), state, None, *DELTA),
+        lambda q, k, v, beta, g, state: expressions.delta_rule(q, k / 3, v, beta, -g.square(), state, None, *DELTA),
         OPERANDS,
     ),
     "delta_rule without beta": (
         lambda q, k, v, g, state: delta_rule(q, k, v, None, g, state, keep=True),
-        lambda q, k, v, g, state: _expressions.delta_rule(q, k / 3, v, None, -g.square(), state, None, *DELTA),
+        lambda q, k, v, g, state: expressions.delta_rule(q, k / 3, v, None, -g.square(), state, None, *DELTA),
         [*OPERANDS[:3], *OPERANDS[4:]],
     ),
 }

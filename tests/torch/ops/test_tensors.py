@@ -7,7 +7,7 @@ from torch import nn
 
 import householder.torch as ht
 from householder import _core
-from householder.torch._dtypes import CORE_NAME
+from householder.torch._base.dtypes import CORE_NAME
 from tests.oracles.torch import explicit_matrix, problem
 
 

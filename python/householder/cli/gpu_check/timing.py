@@ -24,7 +24,7 @@ from torch.nn.functional import pad
 import householder.torch as ht
 from householder import _notices
 from householder._cuda import instances
-from householder.torch import _expressions
+from householder.torch._base import expressions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -170,7 +170,7 @@ class ApplicationsCase:
             return (w @ h.unsqueeze(2)).squeeze(2)
 
         def by_autograd(u: Tensor, h: Tensor) -> Tensor:
-            c: Tensor = _expressions.apply(u, h, False)
+            c: Tensor = expressions.apply(u, h, False)
             return c
 
         functions: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -361,7 +361,7 @@ def _step(h: Tensor, w: Tensor, a: Tensor) -> Tensor:
 
 def _loop(cell: Any, x: Tensor, h: Tensor, step: Any) -> Tensor:
     """Run the recurrence of a cell in torch operations, W formed once."""
-    w = _expressions.matrix(cell.reflections).mT
+    w = expressions.matrix(cell.reflections).mT
     states = []
     for a in nn.functional.linear(x, cell.weight_ih, cell.bias):
         h = step(h, w, a)

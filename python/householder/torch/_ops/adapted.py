@@ -14,9 +14,9 @@ from torch.autograd import Function
 from torch.nn.functional import linear
 
 from householder import _core
-from householder.torch import _autocast
-from householder.torch._dtypes import CORE_NAME
-from householder.torch._layout import contiguous
+from householder.torch._base import autocast
+from householder.torch._base.dtypes import CORE_NAME
+from householder.torch._base.layout import contiguous
 from householder.torch._ops import apply
 from householder.torch._ops.derivatives import handle_of, saved_by
 from householder.torch._ops.library import follow_torch_threads
@@ -31,7 +31,7 @@ def can_fuse(u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         return False
     frozen = not weight.requires_grad and (bias is None or not bias.requires_grad)
     fits = u.dtype == x.dtype == weight.dtype and u.dtype in CORE_NAME
-    return frozen and fits and not _autocast.is_on(x.device)
+    return frozen and fits and not autocast.is_on(x.device)
 
 
 def adapted_linear(u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, method: str) -> Tensor:
@@ -68,7 +68,7 @@ class AdaptedLinear(Function):
         ):
             gradients = _in_place(u, x, weight, grad_y, kept)
         if gradients is NotImplemented:
-            with _autocast.off(x.device):
+            with autocast.off(x.device):
                 grad = grad_y @ weight
             wanted = (*wanted, False)
             gradients = apply.operator.gradients((u, x, None), (None,), kept, (grad,), wanted, ctx.options)[:2]

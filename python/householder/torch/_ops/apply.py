@@ -13,7 +13,7 @@ import torch
 
 from householder import _core, _validate, plan
 from householder._spec import reflection_count
-from householder.torch import _expressions
+from householder.torch._base import expressions
 from householder.torch._ops.library import all_leading, empty_kept, follow_torch_threads, require_dtype
 from householder.torch._ops.operator import Operator
 
@@ -68,7 +68,7 @@ def _unsupported(tensors: Any, options: Any) -> str:
 
 def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor]:
     (u, h, tau), (transpose, _, shape) = tensors, options
-    return (_expressions.apply(u, h, transpose, tau, shape, library=library),)
+    return (expressions.apply(u, h, transpose, tau, shape, library=library),)
 
 
 def _fake(tensors: Any, _: Any, keep: bool) -> tuple[Tensor, Tensor]:

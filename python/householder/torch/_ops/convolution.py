@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from householder import _core
-from householder.torch import _expressions
+from householder.torch._base import expressions
 from householder.torch._ops.library import fold, keeping_nothing, unfold
 from householder.torch._ops.operator import Operator
 
@@ -28,7 +28,7 @@ def _describe(tensors: Any, options: Any) -> tuple[Any, ...]:
 
 
 def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor]:
-    return (_expressions.causal_convolution(*tensors, *options, library=library),)
+    return (expressions.causal_convolution(*tensors, *options, library=library),)
 
 
 def _vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:

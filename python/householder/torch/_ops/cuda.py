@@ -19,7 +19,7 @@ from householder._cuda.packing import Packing
 from householder._cuda.recurrence import Kept, Recurrence
 from householder._cuda.verdicts import UnusableError
 from householder._types import Sequence
-from householder.torch import _autocast
+from householder.torch._base import autocast
 from householder.torch._ops.apply import unsupported_columns
 from householder.torch._ops.cuda_tape import tape_layout
 from householder.torch._ops.library import empty_kept
@@ -38,7 +38,7 @@ def _with_kernels(function: Callable[..., Any]) -> Callable[..., Any]:
     def kernel(tensors: Any, *arguments: Any) -> Any:
         u = tensors[0]
         if has_kernels(u.device):
-            with suppress(UnusableError), torch.no_grad(), _autocast.off(u.device), library_of(u).current(u):
+            with suppress(UnusableError), torch.no_grad(), autocast.off(u.device), library_of(u).current(u):
                 return function(tensors, *arguments)
         return NotImplemented
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from householder import _core, _validate
-from householder.torch import _expressions
-from householder.torch._dtypes import compute_type
+from householder.torch._base import expressions
+from householder.torch._base.dtypes import compute_type
 from householder.torch._ops.library import fold, follow_torch_threads, room_for, unfold
 from householder.torch._ops.operator import Operator
 from householder.torch._ops.route import Route, route
@@ -79,7 +79,7 @@ def _unsupported(tensors: Any, _: Any) -> str:
 def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor, Tensor]:
     q, k, v, *others, skip, cu_seqlens = tensors
     wide = [library.cast(t, compute_type(q.dtype)) for t in (q, k, v)]
-    o, last = _expressions.delta_rule(*wide, *others, cu_seqlens, *options, skip, library=library)
+    o, last = expressions.delta_rule(*wide, *others, cu_seqlens, *options, skip, library=library)
     return library.cast(o, q.dtype), last
 
 

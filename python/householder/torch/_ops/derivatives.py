@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from householder.torch._base.undocumented import unwrap_if_dead
 from householder.torch._ops.route import RECORDED, Route, route
-from householder.torch._undocumented import unwrap_if_dead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from householder import _core
-from householder.torch import _expressions
+from householder.torch._base import expressions
 from householder.torch._ops.library import each, keeping_nothing
 from householder.torch._ops.operator import Operator
 
@@ -24,7 +24,7 @@ def _describe(tensors: Any, options: Any) -> tuple[Any, ...]:
 
 
 def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor]:
-    return (_expressions.gated_norm(*tensors, *options, library=library),)
+    return (expressions.gated_norm(*tensors, *options, library=library),)
 
 
 operator = Operator(

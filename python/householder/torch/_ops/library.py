@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from householder import _core, _torch_library
-from householder.torch._undocumented import has_storage, is_forward_mode
+from householder.torch._base.undocumented import has_storage, is_forward_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

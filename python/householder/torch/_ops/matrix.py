@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from householder import _core
-from householder.torch import _expressions
+from householder.torch._base import expressions
 from householder.torch._ops.apply import forming_flops, gradient_flops
 from householder.torch._ops.library import all_leading, empty_kept, follow_torch_threads, require_dtype
 from householder.torch._ops.operator import Operator
@@ -42,7 +42,7 @@ def _require_unchanged(tensors: Any, _: Any, grads: Any, __: Any) -> None:
 
 
 def _expression(library: Library, tensors: Any, _: Any) -> tuple[Tensor]:
-    return (_expressions.matrix(tensors[0], library=library),)
+    return (expressions.matrix(tensors[0], library=library),)
 
 
 def _fake(tensors: Any, _: Any, keep: bool) -> tuple[Tensor, Tensor]:

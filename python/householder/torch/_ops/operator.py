@@ -28,9 +28,9 @@ from torch import Tensor
 from torch.autograd import Function
 
 from householder import _notices
-from householder.torch import _undocumented
-from householder.torch._expressions import EXPORTED, LIBRARY
-from householder.torch._layout import laid_out, ordinary
+from householder.torch._base import undocumented
+from householder.torch._base.expressions import EXPORTED, LIBRARY
+from householder.torch._base.layout import laid_out, ordinary
 from householder.torch._ops.derivatives import drop_none, handle_of, pull_back, saved_by, scatter_optional
 from householder.torch._ops.library import are_plain, define, on_cuda, room_for
 from householder.torch._ops.route import NATIVE, RECORDED, Route, route
@@ -483,7 +483,7 @@ def _on_cuda_or(name: str, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     return kernel
 
 
-@_undocumented.constant
+@undocumented.constant
 def say_without_kernels(device: torch.device, reason: str) -> None:
     """Say once for each device that a call has no kernels there."""
     if device.type != "meta" and _notices.kernel_mode() != "off":

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from householder import _core, _validate
 from householder._spec import NONLINEARITIES, reflection_count
-from householder.torch import _expressions
-from householder.torch._dtypes import HALF_TYPES
-from householder.torch._layout import contiguous
+from householder.torch._base import expressions
+from householder.torch._base.dtypes import HALF_TYPES
+from householder.torch._base.layout import contiguous
 from householder.torch._ops.apply import application_flops, gradient_flops, method_of, unsupported_columns
 from householder.torch._ops.library import all_leading, each, empty_kept, follow_torch_threads, on_cuda, room_for
 from householder.torch._ops.operator import Operator
@@ -161,7 +161,7 @@ def _unsupported(tensors: Any, options: Any) -> str:
 
 
 def _expression(library: Library, tensors: Any, options: Any) -> Any:
-    return _expressions.rnn(*tensors, *options[:-1], library=library)
+    return expressions.rnn(*tensors, *options[:-1], library=library)
 
 
 def _fake(tensors: Any, options: Any, keep: bool) -> tuple[Tensor, Tensor, Tensor]:

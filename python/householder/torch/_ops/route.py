@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 import torch
 
-from householder.torch._undocumented import (
+from householder.torch._base.undocumented import (
     are_transforms_active,
     is_differentiated,
     is_forward_mode,

@@ -1,0 +1,126 @@
+"""``accelerate`` and ``restore``: speed up models of other libraries, and undo it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from householder.torch._base import checks
+from householder.torch.acceleration import hra, pretrained, subclasses
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_log = logging.getLogger("householder")
+
+
+def accelerate(model: nn.Module) -> dict[str, list[str]]:
+    """Speed up linear attention of a ``transformers`` model and the HRA adapters of a ``peft`` model.
+
+    Linear attention: layers of Qwen3-Next, Qwen3.5, OLMo hybrid, Kimi Linear and every other model of ``transformers``
+    that calls the same fallback functions change in place. So do those of models with Mamba-2: Nemotron-H, Granite 4,
+    Falcon-H1, Bamba, Zamba2 and Mamba-2 itself. Other models do not change. On other devices than the CPU, layers
+    compute as before. Packed sequences are refused or computed as before, too.
+
+    Adapters: HRA layers of ``peft``, linear and convolutional, with or without Gram-Schmidt, apply their reflections
+    and form no matrix, on every device. If you add adapters later, call this function again.
+
+    The class of each layer becomes a subclass of its own class, with the same name. Hooks stay. Copies and pickled
+    layers are accelerated, too.
+
+    Parameters
+    ----------
+    model : Module
+        The model, or a part of it. Shapes and dtypes of its tensors do not change.
+
+    Returns
+    -------
+    dict
+        From names of layers to the functions replaced or the kind of adapter. It is empty if there was nothing to
+        replace. The logger ``householder`` reports the same (INFO), or that nothing was found (WARNING).
+
+    Raises
+    ------
+    TypeError
+        Not a module.
+    ValueError
+        A layer's ``forward`` was replaced by one that does not lead to that of its class.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> ht.accelerate(torch.nn.Linear(2, 2))
+    {}
+    """
+    checks.module("model", model)
+    kind, already, found = type(model).__name__, 0, {}
+    for name, layer in model.named_modules():
+        if _is_accelerated(layer):
+            already += 1
+        elif replaced := _accelerate_layer(name, layer):
+            found[name] = replaced
+    if found:
+        functions = sorted({function for names in found.values() for function in names})
+        _log.info("accelerated %d layers of %s: %s", len(found), kind, ", ".join(functions))
+    elif already:
+        _log.info("already accelerated: %d layers of %s", already, kind)
+    else:
+        told = "nothing to accelerate: %s has neither delta rules or Mamba-2 of transformers nor HRA adapters of peft"
+        _log.warning(told, kind)
+    return found
+
+
+def restore(model: nn.Module) -> int:
+    """Undo :func:`accelerate`. Hooks stay, even those that were added later.
+
+    Parameters
+    ----------
+    model : Module
+        The model, or a part of it. Shapes and dtypes of its tensors do not change.
+
+    Returns
+    -------
+    int
+        The number of layers restored.
+
+    Raises
+    ------
+    TypeError
+        Not a module.
+    RuntimeError
+        The class of a layer was changed again, for example by a parametrization of the layer.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> ht.restore(torch.nn.Linear(2, 2))
+    0
+    """
+    checks.module("model", model)
+    layers = {name: layer for name, layer in model.named_modules() if _is_accelerated(layer)}
+    for name, layer in layers.items():
+        if isinstance(layer, subclasses.Accelerated):
+            subclasses.restore(name, layer)
+        else:
+            pretrained.restore_attributes(layer)
+    return len(layers)
+
+
+def _accelerate_layer(name: str, layer: nn.Module) -> list[str]:
+    """Return the functions replaced, or the kind of adapter."""
+    if replaced := pretrained.replace_attributes(layer):
+        return replaced
+    if pretrained.is_recurrence(layer):
+        subclasses.accelerate(name, layer, pretrained.AcceleratedRecurrence)
+        return pretrained.functions_of(type(layer))
+    if base := hra.base_for(layer):
+        subclasses.accelerate(name, layer, base)
+        return [type(layer).__name__]
+    return []
+
+
+def _is_accelerated(layer: nn.Module) -> bool:
+    has_rules = any(isinstance(value, pretrained.ReplacedFunction) for value in vars(layer).values())
+    return has_rules or isinstance(layer, subclasses.Accelerated)

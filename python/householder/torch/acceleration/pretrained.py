@@ -1,0 +1,212 @@
+"""Recurrences of models of ``transformers``, computed by our functions on the CPU.
+
+Where a model has no kernels, its layers call fallback functions. Qwen3-Next and its kind hold them as attributes of a
+layer, which are replaced there. Others are globals of the module of the layer's class. Such a global is replaced once
+in a process: it calls our function while a layer of class :class:`AcceleratedRecurrence` runs, and the function before
+for all others. :func:`restore_attributes` and the change of the class back undo both.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from householder.torch._base.dtypes import fitting
+from householder.torch.acceleration import mamba, subclasses
+from householder.torch.functions.convolution import causal_convolution
+from householder.torch.functions.delta import run
+from householder.torch.functions.gated_norm import gated_norm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+
+_ATTRIBUTES = ("chunk_gated_delta_rule", "recurrent_gated_delta_rule")
+_PACKED = ("cu_seqlens", "cu_seq_lens_q", "seq_idx")
+"""Options that keep packed sequences apart. Attention needs more than these, so the model must decide."""
+
+
+class _CurrentCall(threading.local):
+    """What this thread calls."""
+
+    accelerated = False
+
+
+_current = _CurrentCall()
+
+
+def _delta_rule(
+    query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, *, in_place: bool = False, **options: Any
+) -> tuple[Tensor, Tensor | None]:
+    """Return outputs and, if asked for, final states in float32. Options without effect on these are ignored.
+
+    ``in_place``: the final states may take the place of the initial ones, which are in the cache of a layer.
+    """
+    key, value, g, beta = (fitting(t, query.dtype) for t in (key, value, g, beta))
+    state = options.get("initial_state")
+    state = None if state is None else fitting(state, query.dtype)
+    normalize, is_wanted = (options.get(name, False) for name in ("use_qk_l2norm_in_kernel", "output_final_state"))
+    needed = {"k": key, "v": value, "beta": beta}
+    o, last = run(query, needed, g, state, None, None, 1, normalize, is_wanted, in_place=in_place)
+    return o, None if last is None else last.float()
+
+
+_delta_step = functools.partial(_delta_rule, in_place=True)
+
+_GLOBALS: dict[str, Callable[..., Any]] = {
+    "torch_chunk_gated_delta_rule": _delta_rule,
+    "torch_recurrent_gated_delta_rule": _delta_step,
+    "chunk_kimi_delta_attention": _delta_rule,
+    "recurrent_kimi_delta_attention": _delta_step,
+    "mamba2_chunk_scan": mamba.chunk_scan,
+    "mamba2_selective_state_update": mamba.state_update,
+}
+"""Recurrences of transformers, and what computes the same."""
+
+
+def _convolve(
+    hidden_states: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str | None = None, **_: Any
+) -> Any:
+    """Return the causal convolution of ``(B, C, T)``, of which memory holds token after token."""
+    if not _has_convolution(hidden_states, weight, activation):
+        return NotImplemented
+    return causal_convolution(hidden_states.mT, weight, bias, silu=activation is not None).mT
+
+
+def _convolve_step(
+    hidden_states: Tensor,
+    conv_state: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    **_: Any,
+) -> Any:
+    """Return the same for tokens that follow those of ``conv_state (B, C, L)``, and update it."""
+    before = weight.shape[-1] - 1
+    fits = conv_state.shape[:2] == hidden_states.shape[:2] and conv_state.shape[-1] >= before
+    if not (fits and _has_convolution(hidden_states, weight, activation)):
+        return NotImplemented
+    tokens = torch.cat([conv_state.mT, hidden_states.mT], dim=1)
+    conv_state.copy_(tokens[:, -conv_state.shape[-1] :].mT)
+    tokens = tokens[:, -before - hidden_states.shape[-1] :].to(hidden_states.dtype)
+    return causal_convolution(tokens, weight, bias, silu=activation is not None)[:, before:].mT
+
+
+def _has_convolution(hidden_states: Tensor, weight: Tensor, activation: str | None) -> bool:
+    is_exact = (hidden_states.dtype is torch.float64) is (weight.dtype is torch.float64)
+    return is_exact and activation in (None, "silu", "swish")
+
+
+_CONVOLUTIONS: dict[str, Callable[..., Any]] = {
+    "causal_conv1d_fn": _convolve,
+    "causal_conv1d_update": _convolve_step,
+}
+"""Convolutions of the layers with these recurrences."""
+
+
+_gated_norms: set[type[nn.Module]] = set()
+"""Classes whose ``forward`` has been replaced."""
+
+
+def _replace_gated_norm(kind: type[nn.Module]) -> None:
+    """Let the norms of a class compute ours in accelerated layers, once."""
+    if kind in _gated_norms:
+        return
+    _gated_norms.add(kind)
+    before: Callable[..., Tensor] = kind.forward
+
+    @functools.wraps(before)
+    def forward(self: Any, hidden_states: Tensor, gate: Tensor | None = None) -> Tensor:
+        silu = {"silu": True, "swish": True, "sigmoid": False}.get(getattr(self, "activation", ""))
+        # In float64, these classes compute in float32.
+        is_wide = torch.float64 in (hidden_states.dtype, self.weight.dtype)
+        if gate is None or silu is None or is_wide or not _current.accelerated or hidden_states.device.type != "cpu":
+            return before(self, hidden_states, gate)
+        return gated_norm(hidden_states, gate, self.weight, epsilon=self.variance_epsilon, silu=silu)
+
+    kind.forward = forward
+
+
+class ReplacedFunction:
+    """A function of ``transformers``, computed by ours on the CPU."""
+
+    def __init__(self, before: Callable[..., Any], ours: Callable[..., Any]) -> None:
+        self.before, self.ours = before, ours
+
+    def __call__(self, *tensors: Tensor, **options: Any) -> Any:
+        """Return what the layer that calls expects."""
+        is_ours = tensors[0].device.type == "cpu" and all(options.get(name) is None for name in _PACKED)
+        found = self.ours(*tensors, **options) if is_ours else NotImplemented
+        return self.before(*tensors, **options) if found is NotImplemented else found
+
+
+class ReplacedGlobal(ReplacedFunction):
+    """A rule for accelerated layers, and the function before for others."""
+
+    def __call__(self, *tensors: Tensor, **options: Any) -> Any:
+        """Return what the layer that calls expects."""
+        return super().__call__(*tensors, **options) if _current.accelerated else self.before(*tensors, **options)
+
+
+class AcceleratedRecurrence(subclasses.Accelerated):
+    """A layer whose module has the fallback functions."""
+
+    @classmethod
+    def prepare(cls, before: type[nn.Module]) -> None:
+        """Replace the functions in the module of the class."""
+        module = _module(before)
+        for name in functions_of(before):
+            function = getattr(module, name)
+            if not isinstance(function, ReplacedGlobal):
+                setattr(module, name, ReplacedGlobal(function, (_GLOBALS | _CONVOLUTIONS)[name]))
+        for name, kind in vars(module).items():
+            if name.endswith("RMSNormGated"):
+                _replace_gated_norm(kind)
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        """Compute what the class before computes, by our functions."""
+        outer, _current.accelerated = _current.accelerated, True
+        try:
+            return super().forward(*args, **options)
+        finally:
+            _current.accelerated = outer
+
+
+def is_recurrence(layer: nn.Module) -> bool:
+    """Return whether this is a layer with a short convolution, of a class in a module with fallback functions."""
+    return isinstance(getattr(layer, "conv1d", None), nn.Module) and bool(functions_of(type(layer)))
+
+
+def functions_of(kind: type[nn.Module]) -> list[str]:
+    """Return the names of the fallback functions in the module of a class or of its bases."""
+    module = _module(kind)
+    return [] if module is None else _names(module)
+
+
+def _module(kind: type[nn.Module]) -> ModuleType | None:
+    modules = (sys.modules.get(base.__module__) for base in kind.__mro__)
+    return next((module for module in modules if module is not None and _names(module)), None)
+
+
+def _names(module: ModuleType) -> list[str]:
+    found = [name for name in _GLOBALS if callable(getattr(module, name, None))]
+    return found and found + [name for name in _CONVOLUTIONS if callable(getattr(module, name, None))]
+
+
+def replace_attributes(layer: nn.Module) -> list[str]:
+    """Replace the functions that the layer has as attributes, and return their names."""
+    found = {name: vars(layer).get(name) for name in _ATTRIBUTES}
+    replaced = {name: ReplacedFunction(function, _delta_rule) for name, function in found.items() if callable(function)}
+    vars(layer).update(replaced)
+    return list(replaced)
+
+
+def restore_attributes(layer: nn.Module) -> None:
+    """Give the layer the functions that it had."""
+    vars(layer).update({name: rule.before for name, rule in vars(layer).items() if isinstance(rule, ReplacedFunction)})

@@ -1,0 +1,1 @@
+"""The functions of ``householder.torch``, on tensors. Import them from there."""

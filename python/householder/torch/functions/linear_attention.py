@@ -1,0 +1,79 @@
+"""Linear attention as a function: the delta rule without betas, so that nothing is erased."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from householder.torch.functions import delta
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    g: Tensor | None = None,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    cu_seqlens: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    r"""Run :math:`S_t = \mathrm{Diag}(e^{g_t}) S_{t-1} + k_t v_t^T` in one native call.
+
+    The outputs are :math:`o_t = \mathrm{scale}\, S_t^T q_t`. Steps decay the state and write to it, but erase nothing.
+    RetNet, Lightning attention and Mamba-2 have one gate per head, and gated linear attention one per channel. In
+    Mamba-2, values are multiplied by their time steps. Tensors outside the CPU go through torch operations.
+
+    Parameters
+    ----------
+    q : Tensor, shape (B, T, H, K)
+        Queries; float64, or float32 and half types, also mixed, which are computed in float32.
+    k : Tensor, shape (B, T, H, K)
+        Keys.
+    v : Tensor, shape (B, T, HV, V)
+        Values; HV is a multiple of H, and consecutive value heads share a key head.
+    g : Tensor, shape (B, T, HV) or (B, T, HV, K), optional
+        Logarithms of decays, at most 0: one per head, or one for each row of its state.
+    scale : float, optional
+        Factor of the outputs, ``K**-0.5`` by default.
+    initial_state : Tensor, shape (N, HV, K, V), optional
+        States in which the sequences begin, zeros by default; N is B or, with ``cu_seqlens``, the number of sequences.
+    output_final_state : bool
+        Return the states in which the sequences end.
+    use_qk_l2norm_in_kernel : bool
+        Divide queries and keys by ``sqrt(sum x^2 + 1e-6)``.
+    cu_seqlens : Tensor, shape (N + 1,), integers, optional
+        Packs sequences one after the other in a single row, ``B = 1``. Sequence ``i`` has the tokens ``cu_seqlens[i]``
+        to ``cu_seqlens[i + 1] - 1``.
+
+    Returns
+    -------
+    o : Tensor, shape (B, T, HV, V)
+        In the dtype of ``q``.
+    final_state : Tensor, shape (N, HV, K, V), or None
+        In the dtype of the computation.
+
+    Raises
+    ------
+    TypeError
+        Not tensors, or their dtypes or devices do not match.
+    ValueError
+        A shape or a number is not as expected, or a gate is positive (which only the CPU checks).
+
+    Examples
+    --------
+    Without gates, it is causal attention without a softmax:
+
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> q, k, v = torch.randn(3, 1, 50, 2, 4, dtype=torch.float64)
+    >>> o, _ = ht.linear_attention(q, k, v, scale=1.0)
+    >>> torch.allclose(o[0, :, 1], (q[0, :, 1] @ k[0, :, 1].mT).tril() @ v[0, :, 1])
+    True
+    """
+    options = scale, 1, use_qk_l2norm_in_kernel
+    return delta.run(q, {"k": k, "v": v}, g, initial_state, cu_seqlens, *options, output_final_state)

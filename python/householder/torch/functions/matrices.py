@@ -1,0 +1,219 @@
+"""Reflections of given and of random matrices, by the NumPy functions of ``householder``."""
+
+from __future__ import annotations
+
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+
+import householder
+from householder import _validate
+from householder._linear_map import default_columns
+from householder._nearest import polar_factor
+from householder.torch._base import autocast, checks
+from householder.torch._base.dtypes import CORE_NAME
+from householder.torch._base.expressions import turn
+from householder.torch.functions import weights
+
+
+def factor(q: Tensor, m: int | None = None) -> Tensor | tuple[Tensor, Tensor]:
+    """Find reflections whose product is a given orthogonal or unitary matrix: ``matrix(factor(q)) == q``.
+
+    Parameters
+    ----------
+    q : Tensor, shape (..., n, n)
+        Orthogonal, or unitary with ``n >= 2``; float32, float64, complex64 or complex128. :func:`nearest` finds the
+        nearest such matrix. The CPU computes the result, and no gradient flows through it.
+    m : int, optional
+        Number of reflections. By default it suffices for every matrix: n (real) or ``n - 1`` (complex).
+
+    Returns
+    -------
+    u : Tensor, shape (..., n, m)
+        Unit columns.
+    phases : Tensor, shape (..., n)
+        Only for complex q.
+
+    Raises
+    ------
+    TypeError
+        Not a tensor, or of another dtype.
+    ValueError
+        A matrix is not orthogonal, or is not a product of m reflections. The message has the distance.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> q = torch.linalg.qr(torch.randn(3, 5, 5, dtype=torch.float64)).Q
+    >>> torch.allclose(ht.matrix(ht.factor(q)), q)
+    True
+    """
+    checks.computable("q", q)
+    return _tensors(householder.factor(q.detach().cpu().resolve_conj().resolve_neg().numpy(), m), q.device)
+
+
+@overload
+def haar(
+    n: int,
+    m: int,
+    rng: int | torch.Generator | None = None,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    *,
+    size: int | tuple[int, ...] = (),
+) -> Tensor: ...
+@overload
+def haar(
+    n: int,
+    m: int | None = None,
+    rng: int | torch.Generator | None = None,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    *,
+    size: int | tuple[int, ...] = (),
+) -> Any: ...
+def haar(
+    n: int,
+    m: int | None = None,
+    rng: int | torch.Generator | None = None,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    *,
+    size: int | tuple[int, ...] = (),
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Draw the reflections of random matrices, uniform (Haar measure) on O(n) or U(n).
+
+    Parameters
+    ----------
+    n : int
+    m : int, optional
+        Number of reflections; by default all: n, or ``n - 1`` and the phases if complex.
+    rng : None, int or torch.Generator
+        Source or seed, by default torch's own generator. An integer gives the same matrices as in NumPy.
+    dtype : torch.dtype, optional
+        float32, float64, complex64 or complex128; torch's default dtype if not given.
+    device
+        Of the result.
+    size : int or tuple of int
+        Shape of the array of matrices.
+
+    Returns
+    -------
+    u : Tensor, shape (..., n, m)
+        Unit columns; the last is the number 1 or -1 if ``m == n``.
+    phases : Tensor, shape (..., n)
+        Only for complex dtypes and m not given.
+
+    Raises
+    ------
+    TypeError
+        Another dtype, or sizes or a seed that are not integers.
+    ValueError
+        m is not between 1 and n (complex: ``n - 1``), or the seed or a size is negative.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> w = ht.matrix(ht.haar(5, dtype=torch.float64, size=3))
+    >>> torch.allclose(w.mT @ w, torch.eye(5, dtype=torch.float64))
+    True
+    """
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    if not isinstance(dtype, torch.dtype) or dtype not in CORE_NAME:
+        raise TypeError(f"dtype is {dtype!r}, expected one of {', '.join(map(str, CORE_NAME))}")
+    if rng is None or isinstance(rng, torch.Generator):
+        where = "cpu" if rng is None else rng.device
+        rng = int(torch.randint(2**63 - 1, (), generator=rng, device=where))
+    rng = _validate.seed(rng, "torch.Generator")
+    return _tensors(householder.haar(n, m, rng, CORE_NAME[dtype], size=size), device)
+
+
+def _tensors(found: Any, device: Any) -> Tensor | tuple[Tensor, Tensor]:
+    """Return reflections, or reflections and phases, as tensors."""
+    if isinstance(found, tuple):
+        u, phases = (torch.from_numpy(part).to(device) for part in found)
+        return u, phases
+    return torch.from_numpy(found).to(device)
+
+
+def nearest(a: Tensor) -> Tensor:
+    """Return the orthogonal or unitary matrix, or the frame, nearest to ``a``: the factor Q of ``a = Q P``.
+
+    Q has the least distance in the Frobenius norm (the polar decomposition, by singular values).
+
+    Parameters
+    ----------
+    a : Tensor, shape (..., n, k)
+        Any matrices; float32, float64, complex64 or complex128. No gradient flows through the result.
+
+    Returns
+    -------
+    Tensor, shape (..., n, k)
+        Orthonormal columns, or orthonormal rows if ``n < k``.
+
+    Raises
+    ------
+    TypeError
+        Not a tensor, or of another dtype.
+    ValueError
+        Not matrices, or entries that are not finite.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> ht.nearest(torch.tensor([[2.0, 0.0], [0.0, -0.1]])).round()
+    tensor([[ 1.,  0.],
+            [ 0., -1.]])
+    """
+    checks.computable("a", a)
+    with autocast.off(a.device):
+        product: Tensor = polar_factor(torch, a.detach())
+    return product
+
+
+def frame(u: Tensor, phases: Tensor | None = None) -> Tensor:
+    r"""Form the first m columns of ``W``, orthonormal, in O(n m) memory.
+
+    Parameters
+    ----------
+    u : Tensor, shape (..., n, m), 1 <= m <= n (m < n if complex)
+        Reflections, as in :func:`apply`.
+    phases : Tensor, shape (n,) or (..., n), optional
+        Real ``theta`` for a complex ``u``: shared by all matrices, or one row per matrix.
+
+    Returns
+    -------
+    Tensor, shape (..., n, m)
+        ``matrix(u, phases)[..., :m]``, differentiable. If ``m == n``, its last column is multiplied by ``u_1``;
+        ``torch.linalg.householder_product`` multiplies by -1.
+
+    Raises
+    ------
+    TypeError
+        Not a tensor, or of an unsupported dtype.
+    ValueError
+        A shape is not as expected.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> f = ht.frame(torch.randn(100, 3, dtype=torch.float64))
+    >>> torch.allclose(f.mT @ f, torch.eye(3, dtype=torch.float64))
+    True
+    """
+    u, phases, transpose = default_columns("frame", u, phases)
+    if transpose:
+        raise ValueError("frame takes W itself, but u is its adjoint: W.matrix() forms that")
+    compute = checks.operands(u)
+    n, m = _validate.reflections(u)
+    if phases is not None:
+        checks.matrix_phases(phases, u, n)
+    columns = weights.weight(u.to(compute), None, (n, m))
+    if phases is not None:
+        columns = turn(columns, phases[..., None, :m])
+    return columns.to(u.dtype)

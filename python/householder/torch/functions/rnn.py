@@ -1,0 +1,152 @@
+"""Whole recurrences: checks, types and layouts of ``rnn``; ``_ops`` computes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from householder import _spec, _validate
+from householder._linear_map import columns_of
+from householder.torch import _ops
+from householder.torch._base import checks
+from householder.torch._base.dtypes import HALF_TYPES
+from householder.torch._ops.rnn import reads_halves
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def rnn(
+    u: Tensor,
+    x: Tensor,
+    h0: Tensor | None = None,
+    *,
+    nonlinearity: str = "leaky_relu",
+    negative_slope: float = 0.1,
+    nonlinearity_bias: Tensor | None = None,
+    input_weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    phases: Tensor | None = None,
+    tau: Tensor | None = None,
+    shape: str = "trapezoidal",
+    batch_sizes: Tensor | None = None,
+    transpose: bool = False,
+    reverse: bool = False,
+    method: str = "auto",
+) -> tuple[Tensor, Tensor]:
+    r"""Run :math:`h_t = \phi(W h_{t-1} + V x_t + b)` over whole sequences in one native call.
+
+    ``torch.func.vmap`` over ``u`` and any other tensors runs an ensemble of recurrences, also in one call.
+
+    Parameters
+    ----------
+    u : Tensor, shape (n, m), 1 <= m <= n (m < n if complex), or Reflections
+        Reflections of ``W``, as in :func:`apply`.
+    x : Tensor, shape (T, B, d), (T, d) or, with ``batch_sizes``, (rows, d)
+        Inputs; ``d = n`` without ``input_weight``.
+    h0 : Tensor, shape (B, n) or (n,), optional
+        Initial state, ``(n,)`` is shared by all sequences; zeros by default.
+    nonlinearity : str, default "leaky_relu"
+        The function :math:`\phi`, one of the names that the guide to choosing n, m and the method explains. Functions
+        of one real number act on the real and imaginary parts of complex states. Others act on complex numbers, or on
+        the pairs ``(i, i + n/2)`` of real states.
+    negative_slope : float
+        Slope of the leaky ReLU, at least 0.
+    nonlinearity_bias : Tensor, shape (n,) or, for a nonlinearity of pairs, (n/2,), optional
+        The real bias of a modReLU; no other nonlinearity takes it.
+    input_weight : Tensor, shape (n, d), optional
+        ``V``, the identity by default.
+    bias : Tensor, shape (n,), optional
+        ``b``, zero by default.
+    phases : Tensor, shape (n,), optional
+        Real ``theta``, for a complex ``u``.
+    tau : Tensor, shape (m,), optional
+    shape : {"trapezoidal", "full"}
+        As in :func:`apply`.
+    batch_sizes : Tensor, shape (T,), int64 on the CPU, optional
+        Sequences of different lengths, packed as in :class:`torch.nn.utils.rnn.PackedSequence`.
+    transpose : bool
+        Use ``W*`` in place of ``W``.
+    reverse : bool
+        Run from the last step to the first, ``h_t`` from ``h_{t+1}``; not with ``batch_sizes``.
+    method : {"auto", "wy", "dense"}
+        The algorithm, as in :func:`apply`.
+
+    Returns
+    -------
+    h : Tensor, shape (T, B, n), (T, n) or (rows, n)
+        All states, in the dtype of ``x``.
+    h_last : Tensor, shape (B, n) or (n,)
+        A copy of the last state of each sequence; with ``reverse``, the state of the first step. A loss of only
+        this state needs no gradient of the size of ``h``.
+
+    Raises
+    ------
+    TypeError
+        Not tensors, or their dtypes or devices differ.
+    ValueError
+        A shape, a name or a number is not as expected.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> u = torch.tensor([[1.0], [1.0]], dtype=torch.float64)
+    >>> x = torch.tensor([[1.0, 2.0], [0.0, 0.0]], dtype=torch.float64)
+    >>> h, h_last = ht.rnn(u, x, nonlinearity="identity")
+    >>> h
+    tensor([[ 1.,  2.],
+            [-2., -1.]], dtype=torch.float64)
+    """
+    u, tau, phases, shape, transpose = columns_of(u, tau, phases, shape, transpose)
+    tensors = u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes
+    return sequence(tensors, (nonlinearity, negative_slope, transpose, reverse, shape, method))
+
+
+def sequence(tensors: tuple[Any, ...], options: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
+    """Check and convert what the operation ``rnn`` takes, and compute."""
+    u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes = tensors
+    nonlinearity, negative_slope, transpose, reverse, shape, method = options
+    _validate.one_of("method", method, _spec.SEQUENCE_METHODS)
+    transpose, reverse = _validate.flag("transpose", transpose), _validate.direction(reverse, batch_sizes)
+    _validate.one_of("nonlinearity", nonlinearity, _spec.NONLINEARITIES)
+    options = (nonlinearity, _validate.slope(negative_slope), transpose, reverse, shape, method)
+    compute = checks.operands(u, x=x, h0=h0, input_weight=input_weight, bias=bias, tau=tau)
+    checks.tensor("x", x)
+    n, _ = checks.columns(u, shape, tau, phases)
+    if u.dim() != 2:
+        raise ValueError(f"u has shape {tuple(u.shape)}, but rnn takes one matrix: expected (n, m)")
+    if phases is not None:
+        checks.phases(phases, u, n)
+    checks.nonlinearity_bias(nonlinearity, nonlinearity_bias, u, n)
+    checks.shape("bias", bias, (n,))
+
+    dims = x.dim()
+    d = n if input_weight is None else x.shape[-1] if dims else 0
+    if dims not in ((2, 3) if batch_sizes is None else (2,)) or x.shape[-1] != d:
+        expected = f"(T, B, {d}) or (T, {d})" if batch_sizes is None else f"(rows, {d})"
+        raise ValueError(f"x has shape {tuple(x.shape)}, expected {expected} to match n = {n} of u")
+    checks.shape("input_weight", input_weight, (n, d))
+
+    unbatched = batch_sizes is None and dims == 2
+    sequences = x.unsqueeze(1) if unbatched else x
+    batch = sequences.shape[1] if batch_sizes is None else checks.batch_sizes(batch_sizes, len(x))
+    if h0 is not None:
+        if unbatched or h0.shape != (batch, n):
+            if h0.shape != (n,):
+                expected = f"({n},)" if unbatched else f"({batch}, {n}) or ({n},)"
+                raise ValueError(f"h0 has shape {tuple(h0.shape)}, expected {expected}")
+            h0 = h0.expand(batch, n).contiguous()
+    elif batch_sizes is not None:
+        h0 = x.new_zeros(batch, n)
+
+    states = x.dtype if reads_halves(x) else compute
+    types = (compute, states, states, compute, compute)
+    given = zip((u, sequences, h0, input_weight, bias), types, strict=True)
+    cast = [None if t is None else checks.cast(t, kind) for t, kind in given]
+    if nonlinearity_bias is not None and u.dtype in HALF_TYPES:
+        nonlinearity_bias = nonlinearity_bias.to(compute)
+    tau = None if tau is None else checks.cast(tau, compute)
+    h, last = _ops.rnn.operator((*cast, phases, nonlinearity_bias, tau, batch_sizes), options)
+    if unbatched:
+        h, last = h.squeeze(1), last.squeeze(0)
+    return checks.cast(h, x.dtype), checks.cast(last, x.dtype)

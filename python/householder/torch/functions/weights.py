@@ -1,0 +1,44 @@
+"""Multiplication by a square product of reflections, or by the frame of its first columns.
+
+With n the greater and k the smaller of two sizes, the frame F is ``(n, k)``, the first k columns of ``W (n, n)``. A
+weight ``(n, k)`` is F itself and a weight ``(k, n)`` is ``F*``, so that m <= k reflections reach every frame.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from householder._frame import first_columns
+from householder.torch._base import checks
+from householder.torch.functions.apply import apply, matrix
+
+
+def multiply(
+    u: Tensor,
+    phases: Tensor | None,
+    vectors: Tensor,
+    sizes: tuple[int, int],
+    *,
+    adjoint: bool = False,
+    method: str = "auto",
+) -> Tensor:
+    """Multiply by the weight of shape ``sizes``, or by its adjoint, in O(n m) for each vector."""
+    wanted, given = reversed(sizes) if adjoint else sizes
+    name = "output" if adjoint else "input"
+    checks.vectors(name, vectors, u, given)
+    if wanted > given:
+        vectors = nn.functional.pad(vectors, (0, wanted - given))
+    transpose = given > wanted or (given == wanted and adjoint)
+    product = apply(u, vectors, phases=phases, transpose=transpose, method=method)
+    return product[..., :wanted] if wanted < given else product
+
+
+def weight(u: Tensor, phases: Tensor | None, sizes: tuple[int, int]) -> Tensor:
+    """Form the weight of shape ``sizes``: a narrow frame from its columns alone, in O(n k) memory."""
+    rows, columns = sizes
+    functions = partial(apply, phases=phases), partial(matrix, phases=phases)
+    f: Tensor = first_columns(u, min(sizes), torch, *functions, device=u.device)
+    return f.mT.conj_physical() if columns > rows else f

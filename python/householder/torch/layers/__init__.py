@@ -1,0 +1,1 @@
+"""The layers of ``householder.torch``. Import them from there."""

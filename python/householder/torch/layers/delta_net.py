@@ -1,0 +1,221 @@
+"""A delta-rule layer: projections, short convolutions, the recurrence, and one norm per head."""
+
+from __future__ import annotations
+
+from math import floor
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from householder import _spec, _validate
+from householder.torch._base import checks
+from householder.torch.functions.convolution import causal_convolution
+from householder.torch.functions.delta import delta_rule
+from householder.torch.layers import base
+
+# Added to the mean square of a head's output: without it, torch adds a number that depends on the dtype.
+_EPS = torch.finfo(torch.float32).eps
+
+
+class DeltaState(NamedTuple):
+    """The state of a :class:`DeltaNet` between two tokens."""
+
+    inputs: Tensor
+    """The last ``conv_size - 1`` projected inputs of the convolution, ``(B, conv_size - 1, channels)``."""
+    recurrent: Tensor
+    """The states of the heads, ``(B, num_heads, K, V)``."""
+
+
+class ShortConvolution(nn.Conv1d):
+    """The causal convolution of each channel through SiLU, a module so that hooks see it."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """Map ``input (B, T, C)`` to ``(B, T, C)``."""
+        return causal_convolution(input, self.weight.squeeze(1), silu=True)
+
+
+class DeltaNet(nn.Module):
+    r"""Linear attention by the delta rule: DeltaNet, gated DeltaNet, Kimi delta attention or DeltaProduct.
+
+    Queries, keys and values are projected, convolved over the last ``conv_size`` tokens and passed through SiLU;
+    queries and keys are divided by their norms. :math:`\beta` is in (0, ``max_beta``). Outputs of the heads are
+    normalised and projected.
+
+    Parameters
+    ----------
+    hidden_size : int
+        Width of inputs and outputs, a multiple of ``num_heads``.
+    num_heads : int
+        Number of heads; a key has ``hidden_size / num_heads`` entries.
+    expand_v : float
+        Width of a value, as a multiple of the width of a key.
+    gate : {"head", "channel", None}
+        One decay per head, one for each row of its state, or none.
+    num_householder : int
+        Steps per token.
+    conv_size : int
+        Taps of the convolutions.
+    max_beta : float
+        Largest step, at most 2. A step of 2 reflects; a step of 1 only erases the state's value for a key.
+    device, dtype
+        Of the parameters; ``dtype`` is real.
+
+    Raises
+    ------
+    TypeError
+        An unsupported dtype, or a size or a number of another type.
+    ValueError
+        A size, a number or a name is not as expected.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> layer = ht.DeltaNet(32, 4, gate="head", num_householder=2)
+    >>> x = torch.randn(2, 10, 32)
+    >>> layer(x).shape
+    torch.Size([2, 10, 32])
+    >>> y, state = layer.step(x[:, 0])
+    >>> torch.allclose(y, layer(x)[:, 0], atol=1e-5)
+    True
+    """
+
+    @checks.constructor
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        *,
+        expand_v: float = 1,
+        gate: str | None = "head",
+        num_householder: int = 1,
+        conv_size: int = 4,
+        max_beta: float = 2.0,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.hidden_size = _validate.integer("hidden_size", hidden_size, 1)
+        self.num_heads = _validate.integer("num_heads", num_heads, 1)
+        if self.hidden_size % self.num_heads:
+            raise ValueError(f"hidden_size is {hidden_size}, expected a multiple of num_heads = {num_heads}")
+        if gate not in ("head", "channel", None):
+            raise ValueError(f"gate is {gate!r}, expected 'head', 'channel' or None")
+        self.gate = gate
+        self.num_householder = _validate.integer("num_householder", num_householder, 1)
+        self.conv_size = _validate.integer("conv_size", conv_size, 1)
+        self.max_beta = _validate.number("max_beta", max_beta)
+        if not 0 < self.max_beta <= 2:
+            raise ValueError(f"max_beta is {max_beta}, expected above 0 and at most 2")
+        self.key_width = self.hidden_size // self.num_heads
+        value_width = self.key_width * _validate.number("expand_v", expand_v)
+        if not 1 <= value_width < _spec.MOST:
+            raise ValueError(f"expand_v is {expand_v}, expected values of at least one number")
+        self.value_width = floor(value_width)
+        keys, values = self.num_heads * self.key_width, self.num_heads * self.value_width
+        self.widths = [keys, self.num_householder * keys, self.num_householder * values]
+        width = sum(self.widths)
+        where = {"device": device, "dtype": base.real_type(dtype)}
+        self.projection = nn.Linear(self.hidden_size, width, bias=False, **where)
+        self.convolution = ShortConvolution(width, width, self.conv_size, groups=width, bias=False, **where)
+        self.beta = nn.Linear(self.hidden_size, self.num_householder * self.num_heads, **where)
+        if gate is not None:
+            self.decay = nn.Linear(self.hidden_size, self.num_heads if gate == "head" else keys, **where)
+        self.norm = nn.RMSNorm(self.value_width, _EPS, **where)
+        self.out = nn.Linear(values, self.hidden_size, bias=False, **where)
+        self._start_near_one()
+
+    def reset_parameters(self) -> None:
+        """Draw new weights; decays begin near one again."""
+        part: Any
+        for part in self.children():
+            part.reset_parameters()
+        self._start_near_one()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run over whole sequences.
+
+        Parameters
+        ----------
+        x : Tensor, shape (B, T, hidden_size)
+
+        Returns
+        -------
+        Tensor, shape (B, T, hidden_size)
+        """
+        self._check(x, {3: "(B, T, {})"})
+        return self._attend(x, self.projection(x), None)[0]
+
+    def step(self, x: Tensor, state: DeltaState | None = None) -> tuple[Tensor, DeltaState]:
+        """Process one more token, or several at once, such as a prompt.
+
+        Parameters
+        ----------
+        x : Tensor, shape (B, hidden_size) or (B, T, hidden_size)
+        state : DeltaState, optional
+            As the step before returned it; None at the beginning.
+
+        Returns
+        -------
+        y : Tensor, shape (B, hidden_size) or (B, T, hidden_size)
+        state : DeltaState
+        """
+        self._check(x, {2: "(B, {})", 3: "(B, T, {})"})
+        tokens = x if x.dim() == 3 else x.unsqueeze(1)
+        inputs = self.projection(tokens)
+        if state is not None:
+            inputs = torch.cat([state.inputs, inputs], 1)
+        y, recurrent = self._attend(tokens, inputs, None if state is None else state.recurrent)
+        return y if x.dim() == 3 else y.squeeze(1), DeltaState(self._last(inputs, state is None), recurrent)
+
+    def extra_repr(self) -> str:
+        """Describe the layer in ``repr``."""
+        sizes = f"{self.hidden_size}, {self.num_heads}, value_width={self.value_width}, gate={self.gate!r}"
+        return f"{sizes}, num_householder={self.num_householder}, conv_size={self.conv_size}, max_beta={self.max_beta}"
+
+    def _check(self, x: Tensor, shapes: dict[int, str]) -> None:
+        checks.tensor("x", x)
+        if x.dim() not in shapes or x.shape[-1] != self.hidden_size:
+            expected = " or ".join(shapes.values()).replace("{}", str(self.hidden_size))
+            raise ValueError(f"x has shape {tuple(x.shape)}, expected {expected}")
+        checks.of_linear("x", x, self.projection.weight)
+
+    def _attend(self, x: Tensor, inputs: Tensor, recurrent: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return outputs and final states of ``x``, whose projections may follow earlier ones in ``inputs``."""
+        (batch, tokens, _), steps = x.shape, x.shape[1] * self.num_householder
+        mixed = self.convolution(inputs)
+        q, k, v = torch.split(mixed[:, inputs.shape[1] - tokens :], self.widths, -1)
+        heads = self.num_heads
+        o, final = delta_rule(
+            q.reshape(batch, tokens, heads, self.key_width),
+            k.reshape(batch, steps, heads, self.key_width),
+            v.reshape(batch, steps, heads, self.value_width),
+            beta=self.max_beta * self.beta(x).sigmoid().reshape(batch, steps, heads),
+            g=None if self.gate is None else self._gates(x),
+            initial_state=recurrent,
+            output_final_state=True,
+            use_qk_l2norm_in_kernel=True,
+            num_householder=self.num_householder,
+        )
+        assert final is not None
+        y: Tensor = self.out(self.norm(o).flatten(2))
+        return y, final
+
+    def _last(self, inputs: Tensor, is_start: bool) -> Tensor:
+        """Return the last ``conv_size - 1`` of the inputs, after zeros where the sequence starts with them."""
+        before = self.conv_size - 1
+        if not is_start:
+            return inputs[:, inputs.shape[1] - before :]
+        # By indices, so that an exported program takes any number of tokens.
+        at = torch.arange(inputs.shape[1] - before, inputs.shape[1], device=inputs.device)
+        return torch.where(at[:, None] < 0, 0, inputs[:, at.clamp(min=0)])
+
+    def _start_near_one(self) -> None:
+        if self.gate is not None:
+            nn.init.constant_(self.decay.bias, 4.0)  # the logistic function of 4 is 0.98
+
+    def _gates(self, x: Tensor) -> Tensor:
+        g = F.logsigmoid(self.decay(x))
+        return g if self.gate == "head" else g.reshape(*g.shape[:2], self.num_heads, self.key_width)

@@ -1,0 +1,59 @@
+"""Single steps without gradients: a cell's weights are prepared once and used again while its parameters are the same.
+
+Parameters change in many ways, and torch does not count all of them: ``.data`` and NumPy escape its counters. The
+prepared weights therefore come with copies of the parameters, and serve only while all bits are the same. Comparing
+them takes less time than preparing the weights.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from householder import _core
+from householder.torch._ops.route import Route, route
+from householder.torch.layers.base import constrain
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+_FEW = 16
+"""Sequences whose steps run on the calling thread."""
+
+_known: WeakKeyDictionary[nn.Module, tuple[tuple[Any, ...], _core.Recurrence]] = WeakKeyDictionary()
+"""The options of each cell, and the recurrence of its last parameters."""
+
+
+def step(cell: nn.Module, constraint: str, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Tensor | None:
+    """Return the state that follows, or None where another route must find it.
+
+    Parameters
+    ----------
+    cell : Module
+        Whose parameters these are.
+    constraint : str
+        On ``u_1``.
+    tensors : tuple
+        The inputs of the operation ``rnn``: the latent u, ``x (B, d)`` and ``h0 (B, n)``, or ``(d,)`` and ``(n,)``, ..
+    options : tuple
+        The options of the operation.
+    """
+    latent, x, h, *others = tensors
+    if h is None or route() is not Route.EAGER or not latent.is_cpu or (x.shape[0] > _FEW and x.dim() == 2):
+        return None
+    try:
+        before, recurrence = _known.get(cell, ((), None))
+        if recurrence is not None and before == (constraint, *options):
+            following = torch.empty_like(h)
+            is_same = recurrence.step_of(tensors, following)
+            if is_same is NotImplemented:
+                return None
+            if is_same:
+                return following
+        inputs = constrain(latent, constraint), x.new_empty(0, 1, x.shape[-1]), None, *others
+        _known[cell] = (constraint, *options), _core.Recurrence(inputs, options, latent)
+        return None
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return None  # the checks of the arguments explain
