@@ -127,8 +127,8 @@ def run(
     checks.shape("skip", skip, (heads,))
     if cu_seqlens is not None:
         cu_seqlens = cu_seqlens.to(torch.int64)
-    scale = torch.sym_float(keys) ** -0.5 if scale is None else _validate.number("scale", scale)
-    options = scale, num_householder, _validate.flag("use_qk_l2norm_in_kernel", normalize)
+    factor: Any = torch.sym_float(keys) ** -0.5 if scale is None else _validate.number("scale", scale)
+    options = factor, num_householder, _validate.flag("use_qk_l2norm_in_kernel", normalize)
     k, v, beta = needed["k"], needed["v"], needed.get("beta")
     if beta is not None and skip is None and fla_kernels.takes(q, k, v, g):
         o, last = fla_kernels.delta_rule(q, k, v, beta, g, initial_state, cu_seqlens, *options)
