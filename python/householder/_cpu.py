@@ -53,7 +53,7 @@ def _shared(name: str, value: Any) -> Array:
     try:
         return np.from_dlpack(value)
     except Exception as error:  # of any kind, by the library
-        kind = _validate.described(value)
+        kind = _validate.kind_of(value)
         raise TypeError(
             f"{name} is {kind} that NumPy cannot read without a copy, expected a numpy.ndarray: {error}"
         ) from error

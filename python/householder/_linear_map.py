@@ -209,4 +209,4 @@ def default_columns(function: str, u: Any, phases: Any = None, transpose: Any = 
 def refuse(name: str, value: Any) -> None:
     """Expect an array, not an object that an array library would convert to a matrix."""
     if isinstance(value, LinearMap):
-        raise TypeError(f"{name} is {_validate.described(value)}, expected an array: W.u are its columns, W.matrix() W")
+        raise TypeError(f"{name} is {_validate.kind_of(value)}, expected an array: W.u are its columns, W.matrix() W")

@@ -1,6 +1,7 @@
 """Checks of shapes, names and numbers; each message has the argument, its value and the expected one."""
 
 import operator
+import re
 from collections.abc import Collection, Mapping
 from itertools import accumulate
 from numbers import Real
@@ -110,14 +111,18 @@ def matrix_phases(value: Any, u: Array, n: int, backend: ModuleType) -> Array | 
     return a
 
 
-def described(value: Any) -> str:
-    """Return what a value of the wrong type is, for a message: None itself, or its type."""
+def kind_of(value: Any, known: Collection[str] = ("builtins",)) -> str:
+    """Return the type of a value as messages say it: "None", "a list", "a numpy.ndarray".
+
+    The types of the packages ``known`` go without the package: "an LSTM".
+    """
     if value is None:
         return "None"
     kind = type(value)
     root = kind.__module__.partition(".")[0]
-    name = kind.__qualname__ if root == "builtins" else f"{root}.{kind.__qualname__}"
-    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+    name = kind.__qualname__ if root in known else f"{root}.{kind.__qualname__}"
+    article = "an" if re.match("[AEIOaeio]|[FHLMNRSX][A-Z]", name) else "a"
+    return f"{article} {name}"
 
 
 def no_mask(name: str, value: Any) -> None:

@@ -32,7 +32,7 @@ class Arrays:
         """
         if not isinstance(value, self.xp.ndarray):
             expected = f"a {self.xp.__name__}.ndarray like the other arguments"
-            raise TypeError(f"{name} is {_validate.described(value)}, expected {expected}")
+            raise TypeError(f"{name} is {_validate.kind_of(value)}, expected {expected}")
         if value.dtype not in NAMES and not (name in STATES and value.dtype == "float16"):
             raise TypeError(f"{name} has dtype {value.dtype}, expected one of {', '.join(NAMES.values())}")
         a: Array = library_of(value).contiguous(value)

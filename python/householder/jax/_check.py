@@ -21,7 +21,7 @@ def array(name: str, value: Any) -> Array:
     if isinstance(value, Array):
         return value
     if not hasattr(value, "__array__"):
-        given = repr(value) if isinstance(value, (bool, int, float, str)) else _validate.described(value)
+        given = repr(value) if isinstance(value, (bool, int, float, str)) else _validate.kind_of(value)
         raise TypeError(f"{name} is {given}, expected a JAX or NumPy array")
     _validate.no_mask(name, value)
     _linear_map.refuse(name, value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from difflib import get_close_matches
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
@@ -35,13 +34,7 @@ class DtypeError(TypeError, ValueError, RuntimeError):
 
 def kind_of(value: Any) -> str:
     """Return the type of a value as messages say it: "None", "a list", "a numpy.ndarray", "an LSTM"."""
-    if value is None:
-        return "None"
-    kind = type(value)
-    root = kind.__module__.partition(".")[0]
-    name = kind.__qualname__ if root in _KNOWN else f"{root}.{kind.__qualname__}"
-    article = "an" if re.match("[AEIOaeio]|[FHLMNRSX][A-Z]", name) else "a"
-    return f"{article} {name}"
+    return _validate.kind_of(value, _KNOWN)
 
 
 def module(name: str, value: Any, expected: str = "a torch.nn.Module", kind: type[nn.Module] = nn.Module) -> None:
