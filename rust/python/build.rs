@@ -1,31 +1,20 @@
-//! Builds the library of `rust/torch` where the feature `torch-library` is on: a wheel has both, and maturin builds one.
+//! Shows maturin the library of `rust/torch` where the feature `torch-library` is on: a wheel has both libraries.
 //!
-//! It has a folder of its own to build in, because the one of this build is locked.
+//! Cargo builds that library as a dependency of this package, so both have the same compiled core. It is not there yet when
+//! this program runs, but maturin looks for it afterwards, in the folder of this program's output.
 
 use std::env;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 fn main() {
-    for path in ["build.rs", "../torch", "../binding", "../core", "../../Cargo.toml"] {
-        println!("cargo::rerun-if-changed={path}");
-    }
-    let is_wanted = env::var_os("CARGO_FEATURE_TORCH_LIBRARY").is_some() && env::var_os("CARGO_CFG_UNIX").is_some();
-    if !is_wanted {
-        return;
-    }
-    let [cargo, target, out] = ["CARGO", "TARGET", "OUT_DIR"].map(|name| env::var(name).expect("cargo sets it"));
-    let folder = Path::new(&out).join("target");
-    let status = Command::new(cargo)
-        .args(["build", "--release", "--manifest-path", "../torch/Cargo.toml", "--target", &target, "--target-dir"])
-        .arg(&folder)
-        .status()
-        .expect("cargo runs");
-    assert!(status.success(), "the library of rust/torch does not compile");
-    let built: PathBuf = folder.join(target).join("release");
-    for name in ["libhouseholder_torch.so", "libhouseholder_torch.dylib"] {
-        if built.join(name).exists() {
-            std::fs::copy(built.join(name), Path::new(&out).join(name)).expect("a file can be written");
-        }
+    println!("cargo::rerun-if-changed=build.rs");
+    #[cfg(unix)]
+    if env::var_os("CARGO_FEATURE_TORCH_LIBRARY").is_some() {
+        let folder = env::var("OUT_DIR").expect("cargo sets it");
+        let suffix = if env::var("CARGO_CFG_TARGET_VENDOR").as_deref() == Ok("apple") { "dylib" } else { "so" };
+        let name = format!("libhouseholder_torch.{suffix}");
+        let link = std::path::Path::new(&folder).join(&name);
+        let _ = std::fs::remove_file(&link); // of an earlier run
+        // From PROFILE/build/PACKAGE/out to PROFILE/deps.
+        std::os::unix::fs::symlink(format!("../../../deps/{name}"), link).expect("a link can be made");
     }
 }

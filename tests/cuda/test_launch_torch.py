@@ -26,7 +26,7 @@ from householder.torch import _ops
 from householder.torch._ops import adapted, operator
 from householder.torch._ops.library import are_plain
 from householder.torch._ops.route import NATIVE, Route, route
-from householder.torch.functions import apply
+from householder.torch.functions import rnn
 from tests.cases.torch import CASES, results
 from tests.cuda import cuda_standin
 
@@ -53,7 +53,7 @@ def on_cuda(monkeypatch):
     cuda_standin.install(monkeypatch)
     monkeypatch.setattr(instances, "TILES", ())  # few kernels to compile
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=42))
-    monkeypatch.setattr(apply, "reads_halves", lambda _: True)
+    monkeypatch.setattr(rnn, "reads_halves", lambda _: True)
     monkeypatch.setattr(operator, "kind_of", lambda _: "cuda")
     ask_the_dispatcher(monkeypatch, True)
     library = torch.library.Library("householder", "IMPL")

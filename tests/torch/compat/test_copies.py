@@ -50,6 +50,8 @@ OBJECTS = {
     "DeltaVjp": (lambda: delta()[1], lambda pull: pull(rows(1, 7, 2, 4), grad_final_state=rows(1, 2, 4, 4))),
     "Delta": (lambda: delta()[0], lambda results: results),
     "SequenceGradients": (lambda: vjp()(rows(7, 2, 6)), lambda grads: [a for a in grads if a is not None]),
+    "Reflections": (lambda: hh.Reflections(rows(6, 3), phases=None), lambda w: w @ rows(6)),
+    "Reflections of torch": (lambda: ht.Reflections(torch.from_numpy(rows(6, 3))), lambda w: w.matrix().numpy()),
     "WY": (lambda: hh.wy(rows(6, 3)), lambda form: form),
     "Plan": (lambda: hh.plan(6, 3), lambda plan: (plan.method, plan.costs, plan.reason)),
 }
