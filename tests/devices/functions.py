@@ -127,6 +127,7 @@ def adapted(like):
 
 U = numbers(6, 3)
 FUNCTIONS = {
+    "Reflections": lambda x: ht.Reflections(U.to(x.device)).H @ x.mT,
     "adapt": lambda x: adapted(x)(x),
     "adapter_state": lambda x: x + ht.adapter_state(adapted(x))["0"].to(x.device)[:, 0],
     "apply": lambda x: ht.apply(U.to(x.device), x),
