@@ -348,7 +348,9 @@ def test_parameters_are_made_on_the_device(kind):
 
 
 WITH_TESTS_OF_THEIR_OWN = {"device", "method", "dropout", "proj_size"}
-CONSTRUCTORS = [value for name in ht.__all__ if isinstance(value := getattr(ht, name), type)]
+CONSTRUCTORS = [
+    value for name in ht.__all__ if isinstance(value := getattr(ht, name), type) and issubclass(value, nn.Module)
+]
 
 
 @pytest.mark.parametrize("kind", CONSTRUCTORS, ids=shown)
