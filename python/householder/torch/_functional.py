@@ -12,7 +12,7 @@ from householder._batch import arrange
 from householder.torch import _check, _ops
 from householder.torch._dtypes import HALF_TYPES
 from householder.torch._expressions import turn
-from householder.torch._ops.rnn import reads_halves
+from householder.torch._ops.rnn import Inputs, Options, reads_halves
 
 
 def apply(
@@ -81,7 +81,9 @@ def apply(
     tensor([ 3.,  4., 12.], dtype=torch.float64)
     """
     if phases is None and getattr(u, "ndim", 0) == 2:
-        done: Tensor | None = _ops.apply.operator.attempt((u, h, tau), (transpose, method, shape))
+        done: Tensor | None = _ops.apply.operator.attempt(
+            _ops.apply.Inputs(u, h, tau), _ops.apply.Options(transpose, method, shape)
+        )
         if done is not None:
             return done
     _validate.one_of("method", method, _spec.METHODS)
@@ -104,7 +106,7 @@ def apply(
     if u.dim() != 2 and u.shape[:-2] != h.shape[:-1]:
         c = _apply_broadcast(u, h, tau, shape, transpose, method)
     else:
-        c = _ops.apply.operator((u, h, tau), (transpose, method, shape))
+        c = product(u, h, tau, shape, transpose, method)
     if phases is not None and transpose:
         c = turn(c, -phases)
     return c if kind is compute else c.to(kind)
@@ -114,7 +116,8 @@ def product(
     u: Tensor, h: Tensor, tau: Tensor | None, shape: str, transpose: bool = False, method: str = "auto"
 ) -> Tensor:
     """Compute ``W h`` for ``u (*c, n, m)``, ``h (*c, *r, n)`` and ``tau (*c, m)``, which were checked."""
-    c: Tensor = _ops.apply.operator((u, h, tau), (transpose, method, shape))
+    options = _ops.apply.Options(transpose, method, shape)
+    c: Tensor = _ops.apply.operator(_ops.apply.Inputs(u, h, tau), options)
     return c
 
 
@@ -162,7 +165,7 @@ def matrix(u: Tensor, phases: Tensor | None = None, *, tau: Tensor | None = None
     """
     is_default = _validate.is_default(tau, shape)
     if is_default and phases is None:
-        done: Tensor | None = _ops.matrix.operator.attempt((u,), ())
+        done: Tensor | None = _ops.matrix.operator.attempt(_ops.matrix.Inputs(u), _ops.matrix.Options())
         if done is not None:
             return done
     compute = _check.operands(u, tau=tau)
@@ -170,7 +173,7 @@ def matrix(u: Tensor, phases: Tensor | None = None, *, tau: Tensor | None = None
     if phases is not None:
         _check.matrix_phases(phases, u, n)
     if is_default:
-        w = _ops.matrix.operator((_check.cast(u, compute),), ())
+        w = _ops.matrix.operator(_ops.matrix.Inputs(_check.cast(u, compute)), _ops.matrix.Options())
     else:
         tau = None if tau is None else _check.cast(tau, compute)
         w = product(_check.cast(u, compute), unit_vectors(u, n, compute), tau, shape).mT
@@ -261,18 +264,18 @@ def rnn(
     tensor([[ 1.,  2.],
             [-2., -1.]], dtype=torch.float64)
     """
-    tensors = u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes
-    return sequence(tensors, (nonlinearity, negative_slope, transpose, reverse, shape, method))
+    inputs = Inputs(u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes)
+    return sequence(inputs, Options(nonlinearity, negative_slope, transpose, reverse, shape, method))
 
 
-def sequence(tensors: tuple[Any, ...], options: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
+def sequence(inputs: Inputs[Any], options: Options) -> tuple[Tensor, Tensor]:
     """Check and convert what the operation ``rnn`` takes, and compute."""
-    u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes = tensors
+    u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes = inputs
     nonlinearity, negative_slope, transpose, reverse, shape, method = options
     _validate.one_of("method", method, _spec.SEQUENCE_METHODS)
     transpose, reverse = _validate.flag("transpose", transpose), _validate.direction(reverse, batch_sizes)
     _validate.one_of("nonlinearity", nonlinearity, _spec.NONLINEARITIES)
-    options = (nonlinearity, _validate.slope(negative_slope), transpose, reverse, shape, method)
+    options = Options(nonlinearity, _validate.slope(negative_slope), transpose, reverse, shape, method)
     compute = _check.operands(u, x=x, h0=h0, input_weight=input_weight, bias=bias, tau=tau)
     _check.tensor("x", x)
     n, _ = _check.columns(u, shape, tau, phases)
@@ -309,7 +312,7 @@ def sequence(tensors: tuple[Any, ...], options: tuple[Any, ...]) -> tuple[Tensor
     if nonlinearity_bias is not None and u.dtype in HALF_TYPES:
         nonlinearity_bias = nonlinearity_bias.to(compute)
     tau = None if tau is None else _check.cast(tau, compute)
-    h, last = _ops.rnn.operator((*cast, phases, nonlinearity_bias, tau, batch_sizes), options)
+    h, last = _ops.rnn.operator(Inputs(*cast, phases, nonlinearity_bias, tau, batch_sizes), options)
     if unbatched:
         h, last = h.squeeze(1), last.squeeze(0)
     return _check.cast(h, x.dtype), _check.cast(last, x.dtype)

@@ -34,7 +34,7 @@ def causal_convolution(x: Tensor, weight: Tensor, bias: Tensor | None = None, *,
     """
     compute = compute_type(x.dtype)
     weights = _check.cast(weight, compute), None if bias is None else _check.cast(bias, compute)
-    y: Tensor = _ops.convolution.operator((x, *weights), (silu,))
+    y: Tensor = _ops.convolution.operator(_ops.convolution.Inputs(x, *weights), _ops.convolution.Options(silu))
     return y
 
 
@@ -59,5 +59,6 @@ def gated_norm(x: Tensor, z: Tensor, weight: Tensor, *, epsilon: float, silu: bo
         In the dtype of ``x``.
     """
     rows = (t.reshape(-1, t.shape[-1]) for t in (x, z))
-    y: Tensor = _ops.gated_norm.operator((*rows, _check.cast(weight, compute_type(x.dtype))), (epsilon, silu))
+    inputs = _ops.gated_norm.Inputs(*rows, _check.cast(weight, compute_type(x.dtype)))
+    y: Tensor = _ops.gated_norm.operator(inputs, _ops.gated_norm.Options(epsilon, silu))
     return y.reshape(x.shape)

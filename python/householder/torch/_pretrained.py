@@ -19,6 +19,7 @@ from householder.torch import _accelerated, _hra, _mamba
 from householder.torch._delta import run
 from householder.torch._dtypes import fitting
 from householder.torch._linear_layer import causal_convolution, gated_norm
+from householder.torch._ops.delta import Inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,8 +169,15 @@ def _delta_rule(
     state = options.get("initial_state")
     state = None if state is None else fitting(state, query.dtype)
     normalize, is_wanted = (options.get(name, False) for name in ("use_qk_l2norm_in_kernel", "output_final_state"))
-    needed = {"k": key, "v": value, "beta": beta}
-    o, last = run(query, needed, g, state, None, None, 1, normalize, is_wanted, in_place=in_place)
+    o, last = run(
+        Inputs(query, key, value, beta, g, state, None, None),
+        scale=None,
+        num_householder=1,
+        normalize=normalize,
+        output_final_state=is_wanted,
+        erases=True,
+        in_place=in_place,
+    )
     return o, None if last is None else last.float()
 
 

@@ -15,7 +15,8 @@ from torch.nn.utils.rnn import PackedSequence
 from householder import _spec, _validate
 from householder.torch import _autocast, _check, _expressions, _ops, _reflections, _streaming, _tracing
 from householder.torch._functional import apply, matrix, sequence
-from householder.torch._ops.library import on_cuda
+from householder.torch._ops.packing import packed_reversal
+from householder.torch._ops.rnn import Inputs, Options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -124,34 +125,35 @@ class RecurrentCell(_reflections.Layer):
                 h = self._step(x[0], hx)
             if h is not None:
                 return h.unsqueeze(0), h.clone()
-        (latent, *others), options = self._arguments(x, hx, batch_sizes, reverse)
-        tensors = _reflections.constrain(latent, self.constraint), *others
+        u: Tensor = self.reflections
+        if self.num_reflections == self.hidden_size:
+            u = _reflections.constrain(u, self.constraint)
+        inputs, options = self._arguments(u, x, hx, batch_sizes, reverse)
         if batch_sizes is None:
-            done: tuple[Tensor, Tensor] | None = _ops.rnn.operator.attempt(tensors, options)
+            done: tuple[Tensor, Tensor] | None = _ops.rnn.operator.attempt(inputs, options)
             if done is not None:
                 return done
         _check.of_layer(self.weight_ih, input=x, hx=hx)
-        return sequence(tensors, options)
+        return sequence(inputs, options)
 
     def _arguments(
-        self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None = None, reverse: bool = False
-    ) -> tuple[Any, Any]:
-        """Return the tensors, with the latent u, and the options of the operation ``rnn``."""
+        self, u: Tensor, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None = None, reverse: bool = False
+    ) -> tuple[Inputs[Tensor], Options]:
+        """Return the arguments of the operation ``rnn``."""
         h0 = self.h0 if hx is None else hx
         parameters = self.weight_ih, self.bias, self.phases, self.nonlinearity_bias
-        options = self.nonlinearity, self.negative_slope, False, reverse, "trapezoidal", self.method
-        return (self.reflections, x, h0, *parameters, None, batch_sizes), options
+        options = Options(self.nonlinearity, self.negative_slope, False, reverse, "trapezoidal", self.method)
+        return Inputs(u, x, h0, *parameters, None, batch_sizes), options
 
     def _without_gradients(self, x: Tensor, hx: Tensor | None) -> Tensor | None:
         """Take one step; None if it needs gradients, checks, conversion or another route."""
-        tensors, options = self._arguments(x, hx)
-        if torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in tensors):
+        inputs, options = self._arguments(self.reflections, x, hx)  # with the latent u
+        if torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in inputs):
             return None
-        h = _streaming.step(self, self.constraint, tensors, options)
+        h = _streaming.step(self, self.constraint, inputs, options)
         if h is None:
-            latent, _, *others = tensors
-            u = _reflections.constrain(latent, self.constraint)
-            done = _ops.rnn.operator.attempt((u, x.unsqueeze(0), *others), options)
+            u = _reflections.constrain(self.reflections, self.constraint)
+            done = _ops.rnn.operator.attempt(inputs._replace(u=u, x=x.unsqueeze(0)), options)
             h = None if done is None else done[1]
         return h
 
@@ -421,7 +423,7 @@ def _dropout(x: Tensor, share: float) -> Tensor:
 def _reversal(batch_sizes: Tensor, data: Tensor) -> Tensor:
     """Return the row that each packed row becomes when every sequence is reversed in its own length."""
     if data.is_cuda and type(data) is Tensor and not torch.compiler.is_compiling():
-        rows: Tensor | None = on_cuda().packed_reversal(batch_sizes, data)
+        rows: Tensor | None = packed_reversal(batch_sizes, data)
         if rows is not None:
             return rows
     count = partial(torch.arange, device=batch_sizes.device)
