@@ -6,12 +6,12 @@ from pathlib import Path
 
 from pydantic.fields import FieldInfo
 
-from householder.cli.entry import COMMANDS
-from householder.experiments.catalogue import MODELS, TASKS
-from householder.experiments.experiment import Experiment
-from householder.experiments.models import PACKAGED_MODELS, ModelSettings
-from householder.experiments.settings import Settings, Unit, field_type
-from householder.experiments.tasks import PACKAGED_TASKS
+from householder.cli.entry import commands
+from householder_experiments.catalogue import MODELS, TASKS
+from householder_experiments.experiment import Experiment
+from householder_experiments.models import PACKAGED_MODELS, ModelSettings
+from householder_experiments.settings import Settings, Unit, field_type
+from householder_experiments.tasks import PACKAGED_TASKS
 
 PAGE = Path(__file__).with_name("command-line.md")
 TABLE = ["| setting | type | default | unit | |", "|---|---|---|---|---|"]
@@ -26,7 +26,7 @@ def page() -> str:
         "",
         "## Commands",
     ]
-    for command in COMMANDS:
+    for command in commands():
         lines += ["", f"### householder {command.name}", "", f"{command.summary[0].upper()}{command.summary[1:]}.", ""]
         lines += arguments(command.add_arguments)
     lines += ["", "## Settings of an experiment", "", "`--set NAME=VALUE`, or a YAML file given by `--config`.", ""]
@@ -73,7 +73,7 @@ def settings(kind: type[Settings], prefix: str, shared: Mapping[str, FieldInfo])
 def described(field: FieldInfo) -> list[str]:
     """Return the cells of a setting's row."""
     kind = field_type(field)
-    if "householder." in kind:  # all kinds of tasks, or models by name
+    if "householder_experiments." in kind:  # all kinds of tasks, or models by name
         kind = "models by name" if "dict" in kind else "a task"
     default = "must be given" if field.is_required() else "none" if field.default is None else f"`{field.default}`"
     return [cell(kind), default, unit(field), cell(field.description or "")]

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The first file has the `state_dict` of an `ht.OrthogonalRNN`, the second its inputs `x (T, B, d)`. The third receives all
-//! states twice, `sequence (T, B, n)` and `stream (T, B, n)`. Times are medians.
+//! states twice, `sequence (T, B, n)` and `stream (T, B, n)`. A fourth argument is `num_layers`. Times are medians.
 
 #![allow(clippy::print_stdout)] // an example shows what it does
 
@@ -18,10 +18,14 @@ use safetensors::tensor::{Dtype, TensorView};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
-    let [layer, inputs, results] = &arguments[..] else { return Err("expected the names of three files".into()) };
+    let [layer, inputs, results, layers @ ..] = &arguments[..] else {
+        return Err("expected the names of three files".into());
+    };
+    let num_layers = layers.first().map_or(Ok(1), |layers| layers.to_string_lossy().parse())?;
 
     let (weights, inputs) = (std::fs::read(layer)?, std::fs::read(inputs)?);
-    let layer = OrthogonalRnn::<f32>::read(&SafeTensors::deserialize(&weights)?, "", Options::default())?;
+    let options = Options { num_layers, ..Options::default() };
+    let layer = OrthogonalRnn::<f32>::read(&SafeTensors::deserialize(&weights)?, "", options)?;
     let inputs = SafeTensors::deserialize(&inputs)?.tensor("x")?;
     let [steps, batch, _] = inputs.shape()[..] else { return Err("expected x (T, B, d)".into()) };
     let x: Vec<f32> = inputs.data().as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();

@@ -2,21 +2,14 @@
 
 import inspect
 import os
-import re
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
-from functools import cache
-from importlib.util import find_spec
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from householder import _cuda, _spec
+from householder import _spec
 
 REAL_DTYPES = list(_spec.REAL)
 COMPLEX_DTYPES = list(_spec.COMPLEX)
@@ -79,60 +72,6 @@ def repeated(prefix, *modules):
         assert tests, f"{module.__name__} has no test of a backend"
         found |= tests
     return found
-
-
-@cache
-def missing_gpu():
-    """What the tests of a GPU lack, or None."""
-    found = _cuda.describe()["CUDA"]
-    if found != "available":
-        return f"CUDA is {found}"
-    if find_spec("torch") is None:
-        return "torch is not installed"
-    import torch
-
-    return None if torch.cuda.is_available() else "torch finds no CUDA device"
-
-
-def pytest_report_header(config):
-    left_out = ["long tests, which -m long runs"] if config.option.markexpr == "not long" else []
-    left_out += [f"tests of a GPU, because {missing_gpu()}"] if missing_gpu() else []
-    return f"left out: {'; '.join(left_out) or 'nothing'}"
-
-
-def values(item):
-    """Return what a combination of parameters consists of: a row of each table of the test, a value of each fixture."""
-    left = {name: id(value) for name, value in item.callspec.params.items()}
-    tables = [re.findall(r"\w+", str(mark.args[0])) for mark in item.iter_markers("parametrize")]
-    rows = [tuple((name, left.pop(name)) for name in names if name in left) for names in tables]
-    return sorted([row for row in rows if row] + [(value,) for value in left.items()])
-
-
-def mark_further_combinations_long(items):
-    """Leave every pair of values of a test in the short set, by few combinations; of slow combinations, every value."""
-    tests = {}
-    for item in items:
-        shown = values(item)
-        if not item.get_closest_marker("slow_combinations"):
-            shown = [*combinations(shown, 2), *shown]
-        tests.setdefault((item.parent.nodeid, item.originalname), []).append((item, set(shown)))
-    for candidates in tests.values():
-        unseen = set().union(*(shown for _, shown in candidates))
-        while unseen:
-            chosen = max(candidates, key=lambda candidate: len(candidate[1] & unseen))  # the first of equals
-            candidates.remove(chosen)
-            unseen -= chosen[1]
-        for item, _ in candidates:
-            item.add_marker("long")
-
-
-@pytest.hookimpl(tryfirst=True)  # before those that are not asked for are left out
-def pytest_collection_modifyitems(config, items):
-    mark_further_combinations_long([item for item in items if hasattr(item, "callspec")])
-    if missing_gpu():
-        of_gpu = [item for item in items if item.get_closest_marker("gpu")]
-        config.hook.pytest_deselected(items=of_gpu)
-        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
 
 
 @pytest.fixture(scope="session", params=BACKENDS, ids=lambda backend: backend.name)
@@ -200,16 +139,3 @@ def assert_close(actual, expected, dtype=None, factor=100):
         error = np.abs(actual - expected).max() / scale
         allowed = factor * np.finfo(actual.dtype if dtype is None else dtype).eps
         assert error <= allowed, f"differs by {error:.3g} of the largest entry, allowed {allowed:.3g}"
-
-
-@pytest.fixture
-def run_script():
-    """Run Python source in a process of its own and return what it printed."""
-
-    def run(source, *, timeout=120):
-        command = [sys.executable, "-c", textwrap.dedent(source)]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-        assert result.returncode == 0, result.stdout + result.stderr
-        return result.stdout
-
-    return run

@@ -8,17 +8,11 @@ use crate::source::Source;
 
 /// One that `n` numbers can have; modReLU has this bias, or as many of its first numbers as there are pairs.
 pub fn any<'a, T: Scalar>(source: &mut Source, n: usize, modrelu_bias: &'a [T::Real]) -> Activation<'a, T> {
-    match source.below(7) {
-        0 => Activation::Identity,
-        1 => Activation::Relu,
-        2 => Activation::LeakyRelu(T::from_parts(T::Real::of(0.1), T::Real::of(0.1))),
-        3 => Activation::Tanh,
-        4 if n.is_multiple_of(2) && !T::COMPLEX => Activation::Oplu,
-        5 if T::COMPLEX => Activation::ModRelu(modrelu_bias),
-        5 if n.is_multiple_of(2) => Activation::ModRelu(&modrelu_bias[..n / 2]),
-        6 if !T::COMPLEX => Activation::RealModRelu(modrelu_bias),
-        4..=6 => Activation::Identity,
-        kind => unreachable!("no activation has number {kind}"),
+    let all = Activation::all(T::from_parts(T::Real::of(0.1), T::Real::of(0.1)), modrelu_bias);
+    match all[source.below(all.len())] {
+        phi if !phi.acts_on(n) => Activation::Identity,
+        phi @ Activation::ModRelu(bias) => Activation::ModRelu(&bias[..phi.moduli(n)]),
+        phi => phi,
     }
 }
 
@@ -61,6 +55,7 @@ pub fn phi<T: Scalar>(activation: Activation<'_, T>, a: &[c64], complex: bool) -
             }
             h
         }
+        other => unreachable!("{other:?} has no definition here"),
     }
 }
 
@@ -78,7 +73,7 @@ pub fn derivative<T: Scalar>(activation: Activation<'_, T>, h: c64, g: c64) -> c
         Activation::Tanh => 1.0 - h * h,
         Activation::RealModRelu(_) => f64::from(u8::from(h != 0.0)),
         Activation::Identity => 1.0,
-        Activation::Oplu | Activation::ModRelu(_) => unreachable!("not of single numbers"),
+        other => unreachable!("{other:?} is not of single numbers"),
     };
     c64::new(g.re * slope(h.re), g.im * slope(h.im))
 }

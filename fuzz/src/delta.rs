@@ -1,18 +1,15 @@
 //! The delta rule against its steps one after the other. What is not finite changes nothing that does not depend on it.
 
-#[path = "../../tests/core/common/delta.rs"]
-mod steps;
-
 use householder::delta::Sizes;
 use householder::exponential::Exponential;
 use householder::threads::Context;
 
 use crate::call::{Results, bits, call};
+use crate::common::delta::{Found, Given};
 use crate::oracle::epsilon;
 use crate::source::{Extent, Source, Wildness};
-use steps::{Found, Given};
 
-impl<T: Exponential> Results for [Found<T>; 3] {
+impl<T: Exponential> Results for [Found<T>; 4] {
     fn bits(&self) -> Vec<u64> {
         self.iter().flat_map(|found| bits(found.arrays().map(|(_, array)| Some(array)))).collect()
     }
@@ -26,9 +23,17 @@ pub fn check<T: Exponential>(source: &mut Source) {
     let later = with_wild_operands(source, &given, token..sequence.end);
     let earlier = with_wild_gradients(source, &given, sequence.start..token);
     let keep = source.one_in(2);
-    let run = |context: &mut Context<'_>| [&given, &later, &earlier].map(|given| given.compute(context, keep));
-    let [found, of_later, of_earlier] = call(source, extent, run);
+    let layout = source.fork();
+    let run = |context: &mut Context<'_>| {
+        let mut layout = layout.clone();
+        let [found, later, earlier] = [&given, &later, &earlier].map(|given| given.compute(context, keep));
+        [found, later, earlier, given.compute_apart(context, keep, |bound| layout.below(bound))]
+    };
+    let [found, of_later, of_earlier, copy] = call(source, extent, run);
     compare(&given, &found);
+    for ((name, found), (_, copy)) in found.arrays().into_iter().zip(copy.arrays()) {
+        assert!(bits([Some(found)]) == bits([Some(copy)]), "{name}: other bits from rows that lie apart");
+    }
     let tokens = given.q.len() / (given.sizes.heads * given.sizes.key_width);
     for other in [0..token, sequence.end..tokens] {
         same(&found, &of_later, &["out", "grad_q"], tokens, other);

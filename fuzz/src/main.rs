@@ -9,15 +9,18 @@
 //!
 //! A problem is a function of its seed: sizes around the edges of registers and panels, now and then of tiles, rings and
 //! the shares of threads; numbers from ordinary ones over columns of any magnitude to NaN and infinities; every method,
-//! activation, number type and instruction set; sequences in either direction, lying at even distances of any kind.
+//! activation, number type and instruction set; sequences in either direction, lying at even distances of any kind; rows of tokens
+//! at any distances.
 
 mod activation;
 mod application;
 mod call;
+mod common;
 mod delta;
 mod factor;
 mod given;
 mod oracle;
+mod rows;
 mod sequence;
 mod shape;
 mod source;
@@ -63,10 +66,12 @@ fn main() -> ExitCode {
 
 fn problem(seed: u64) {
     let mut source = Source::new(seed);
-    match source.below(9) {
+    match source.below(10) {
         0..=3 => check!(application, source),
         4..=6 => check!(sequence, source),
         7 => check!(factor, source),
+        8 if source.one_in(2) => rows::check::<f32>(&mut source),
+        8 => rows::check::<f64>(&mut source),
         _ if source.one_in(2) => delta::check::<f32>(&mut source),
         _ => delta::check::<f64>(&mut source),
     }

@@ -5,6 +5,7 @@ use householder::number::Real;
 use householder::scalar::Scalar;
 
 /// The choices of one problem.
+#[derive(Clone)]
 pub struct Source(u64);
 
 /// How wild numbers are.
@@ -35,6 +36,11 @@ impl Source {
     /// The same choices for the same seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
+    }
+
+    /// Choices of its own for a part of the problem.
+    pub fn fork(&mut self) -> Self {
+        Self(self.bits())
     }
 
     /// Splitmix64: neighbouring seeds have nothing in common.
@@ -73,7 +79,7 @@ impl Source {
 
     /// One of the three methods, or none.
     pub fn method(&mut self) -> Option<Method> {
-        [None, Some(Method::Reflections), Some(Method::Wy), Some(Method::Dense)][self.below(4)]
+        Method::ALL.get(self.below(1 + Method::ALL.len())).copied()
     }
 
     /// How wild a problem's numbers are.

@@ -3,6 +3,7 @@
 The columns of a lower-trapezoidal ``u (n, m)`` are the reflection vectors of ``W = H(u_n) .. H(u_{n-m+1})``. The
 package applies W to vectors and whole recurrences without forming it, with closed-form gradients:
 
+* the matrix W as an object: :class:`Reflections`, which functions take in the place of ``u``;
 * one application: :func:`apply`, which is also :func:`forward`, and :func:`backward`; with stored intermediate
   vectors, :func:`forward_tape`; forward mode, :func:`jvp`;
 * sequences: :func:`rnn`; with gradients, :func:`rnn_vjp`; one step at a time, :class:`Recurrence`;
@@ -28,12 +29,14 @@ from householder._parameters import normalize, real_form, snap
 from householder._plan import plan
 from householder._random import haar
 from householder._recurrence import Recurrence
+from householder._reflections import Reflections
 from householder._resources import get_num_threads, release_memory, set_num_threads
 from householder._sequence import rnn, rnn_vjp
 from householder._tangent import jvp
 
 __all__ = [
     "Recurrence",
+    "Reflections",
     "apply",
     "backward",
     "delta_rule",

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 
 from householder import _core, _cpu, _spec, _validate
 from householder._batch import arrange, sum_to
+from householder._linear_map import LinearMap, columns_of, default_columns, refuse_twice
 from householder._types import WY, Array, Gradients, PhaseGradients, TauGradients
 
 _BACKENDS: dict[type, Any] = {np.ndarray: _cpu}
@@ -44,10 +45,10 @@ def apply(
 
     Parameters
     ----------
-    u : array, shape (..., n, m)
+    u : array, shape (..., n, m), or Reflections
         Reflections, ``1 <= m <= n`` (complex: ``m <= n - 1``); float32, float64, complex64 or complex128. Integers
         become float64 and float16 becomes float32. Arrays of other libraries are read in place if they are on the CPU;
-        the result is a NumPy array.
+        the result is a NumPy array. :class:`Reflections` have tau, columns (``shape``) and phases of their own.
     h : array, shape (..., n)
         Vectors, of u's dtype; integers are converted. Leading axes of u and h broadcast as in a generalised ufunc
         ``(n, m), (n) -> (n)``.
@@ -106,7 +107,8 @@ def apply(
     >>> np.allclose(hh.apply(a.T, h, tau=tau), h @ q.T)
     True
     """
-    if phases is None and type(u) is type(h) and _BACKENDS.get(type(u)) is _cpu and u.ndim == 2:
+    plain = type(u) is type(h) and (tau is None or type(tau) is type(u)) and _BACKENDS.get(type(u)) is _cpu
+    if phases is None and plain and u.ndim == 2:
         try:
             found = np.empty(h.shape, h.dtype)
             _core.forward(u, h, found, None, transpose, method, False, shape, tau)
@@ -114,10 +116,14 @@ def apply(
             pass  # the checks convert the arguments, or say what is wrong
         else:
             return found
+    if isinstance(u, LinearMap):
+        refuse_twice(tau, phases, shape)
+        applied: Array = u.apply(h, transpose, method)
+        return applied
     backend, u = backend_and_array("u", u)
-    n, _ = _validate.reflections(u, shape, tau is not None)
     h = backend.operand("h", h, u)
-    _validate.vectors("h", h, n)
+    n, _ = _validate.reflections(u, shape, tau is not None, h)
+    _validate.vectors("h", h, n, u)
     phases = _validate.phases(phases, u, n, backend)
     columns = _columns(u, tau, shape, phases, backend)
     transpose = _validate.flag("transpose", transpose)
@@ -148,8 +154,8 @@ def forward_tape(u: Any, h: Any, *, phases: Any = None, transpose: bool = False)
 
     Parameters
     ----------
-    u : array, shape (n, m)
-        One matrix; otherwise as in :func:`apply`.
+    u : array, shape (n, m), or Reflections
+        One matrix of trapezoidal columns without tau; otherwise as in :func:`apply`.
     h : array, shape (..., n)
     phases : array, shape (n,), optional
     transpose : bool
@@ -177,10 +183,11 @@ def forward_tape(u: Any, h: Any, *, phases: Any = None, transpose: bool = False)
            [ 1., -2.,  3.],
            [ 1.,  2.,  3.]])
     """
+    u, phases, transpose = default_columns("forward_tape", u, phases, transpose)
     backend, u = backend_and_array("u", u)
-    n, _ = _validate.one_matrix(u, "forward_tape")
     h = backend.operand("h", h, u)
-    _validate.vectors("h", h, n)
+    n, _ = _validate.one_matrix(u, "forward_tape", h=h)
+    _validate.vectors("h", h, n, u)
     phases = _validate.phases(phases, u, n, backend)
     tape = backend.forward_tape(u, h, phases, _validate.flag("transpose", transpose))
     return tape[..., 0, :].copy(), tape
@@ -246,7 +253,7 @@ def backward(
 
     Parameters
     ----------
-    u : array, shape (..., n, m)
+    u : array, shape (..., n, m), or Reflections
     h : array, shape (..., n)
     grad_c : array
         The loss's gradient, in the shape of ``forward(u, h)``.
@@ -285,10 +292,11 @@ def backward(
     >>> bool(abs(grads.u).max() < 1e-14), np.allclose(grads.h, h)
     (True, True)
     """
+    u, tau, phases, shape, transpose = columns_of(u, tau, phases, shape, transpose)
     backend, u = backend_and_array("u", u)
-    n, m = _validate.reflections(u, shape, tau is not None)
     h = backend.operand("h", h, u)
-    _validate.vectors("h", h, n)
+    n, m = _validate.reflections(u, shape, tau is not None, h)
+    _validate.vectors("h", h, n, u)
     grad_c = backend.operand("grad_c", grad_c, u)
     phases = _validate.phases(phases, u, n, backend)
     columns = _columns(u, tau, shape, phases, backend)
@@ -325,7 +333,7 @@ def matrix(u: Any, phases: Any = None, *, tau: Any = None, shape: str = "trapezo
 
     Parameters
     ----------
-    u : array, shape (..., n, m)
+    u : array, shape (..., n, m), or Reflections
     phases : array, shape (n,) or (..., n), optional
         Real angles, for complex u only: shared by all matrices, or one row per matrix.
     tau : array, shape (..., m), optional
@@ -349,11 +357,14 @@ def matrix(u: Any, phases: Any = None, *, tau: Any = None, shape: str = "trapezo
     array([[ 0.8, -0.6],
            [-0.6, -0.8]])
     """
+    if isinstance(u, LinearMap):
+        refuse_twice(tau, phases, shape)
+        w: Array = u.matrix()
+        return w
     backend, u = backend_and_array("u", u)
     n, _ = _validate.reflections(u, shape, tau is not None)
     phases = _validate.matrix_phases(phases, u, n, backend)
     columns = _columns(u, tau, shape, phases, backend)
-    w: Array
     if phases is None or phases.ndim == 1:
         w = backend.matrix(u, phases, **columns)
     else:
@@ -369,7 +380,8 @@ def wy(u: Any) -> WY:
 
     Parameters
     ----------
-    u : array, shape (..., n, m)
+    u : array, shape (..., n, m), or Reflections
+        Trapezoidal columns without tau and phases.
 
     Returns
     -------
@@ -389,6 +401,9 @@ def wy(u: Any) -> WY:
     >>> np.allclose(np.eye(6) - v @ s @ v.T, hh.matrix(u)), np.allclose(t + t.T, v.T @ v)
     (True, True)
     """
+    u, phases, transpose = default_columns("wy", u)
+    if phases is not None or transpose:
+        raise ValueError("wy takes reflections alone, but u is W with phases or an adjoint: pass W.u")
     backend, u = backend_and_array("u", u)
     _validate.reflections(u)
     form: WY = backend.wy(u)

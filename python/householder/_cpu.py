@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from householder import _core, _spec
+from householder import _core, _linear_map, _spec, _validate
 from householder._types import WY, Array, Sequence, SequenceGradients
 
 xp = np
@@ -30,8 +30,8 @@ def array(name: str, value: Any, integers: np.dtype[Any] = DOUBLE) -> Array:
     """
     if type(value) is np.ndarray and value.flags.carray and value.dtype in NAMES:
         return value
-    if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{name} is a numpy.MaskedArray, expected a numpy.ndarray")
+    _validate.no_mask(name, value)
+    _linear_map.refuse(name, value)
     try:
         a = _shared(name, value) if hasattr(value, "__dlpack__") else np.asarray(value)
     except ValueError as error:
@@ -53,9 +53,9 @@ def _shared(name: str, value: Any) -> Array:
     try:
         return np.from_dlpack(value)
     except Exception as error:  # of any kind, by the library
-        kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
+        kind = _validate.described(value)
         raise TypeError(
-            f"{name} is a {kind} that NumPy cannot read without a copy, expected a numpy.ndarray: {error}"
+            f"{name} is {kind} that NumPy cannot read without a copy, expected a numpy.ndarray: {error}"
         ) from error
 
 

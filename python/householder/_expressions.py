@@ -74,7 +74,7 @@ def factors(lib: Library, u: Array, tau: Array | None, shape: str) -> Factors:
     if m == n and not lib.is_complex(u) and _validate.is_default(tau, shape):
         u, last = u[..., :-1], last_row(lib, u)
     if shape == "trapezoidal":
-        u = xp.tril(u) if tau is None else xp.tril(u, k=-1) + lib.eye(n, u)[:, :m]
+        u = xp.tril(u) if tau is None else xp.tril(u, k=-1) + lib.eye(n, u)[..., :m]
     v = unit_columns(lib, u)[0] if tau is None else u
     wide = lib.cast(v, lib.wide(v))
     gram, d = gram_matrix(lib, wide, tau)
@@ -219,20 +219,13 @@ def rnn(
         state = activate(lib, state @ by + a, nonlinearity, negative_slope, phi_bias)
         return state, state
 
-    ended: list[Array] = []
     if batch_sizes is not None:
-        states = [x[..., :0, :]]
-        for a in lib.split(x, batch_sizes.tolist(), -2):
-            running = a.shape[-2]
-            ended.append(state[..., running:, :])
-            state, _ = step(state[..., :running, :], a)
-            states.append(state)
-        h = xp.concat(states, axis=-2)
+        state, h = lib.scan_packed(step, state, x, batch_sizes)
     elif x.shape[-3]:
         state, h = lib.scan(step, state, (x,), -3, reverse)
     else:
         h = xp.zeros_like(x)
-    return lib.cast(h, kind), lib.cast(xp.concat([state, *reversed(ended)], axis=-2), kind)
+    return lib.cast(h, kind), lib.cast(state, kind)
 
 
 def delta_rule(

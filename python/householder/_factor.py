@@ -95,6 +95,8 @@ def _factor_one(backend: Any, q: Array, m: int, name: str) -> tuple[Array, Array
     if unitary and m < n - 1 and tolerance / 10 < remainder < POLISHED:
         u, phases, remainder = _polish(backend.xp, q, u, phases, tolerance / 10)
     if not remainder <= tolerance:
+        if not backend.xp.isfinite(q).all():
+            raise ValueError(f"{name} has entries that are not finite")
         departure = backend.departure(q)
         if not departure <= tolerance:
             raise ValueError(

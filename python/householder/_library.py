@@ -84,6 +84,20 @@ class Library:
             results.append(result)
         return state, self.xp.stack(results[::-1] if reverse else results, axis=axis)
 
+    def scan_packed(self, step: Step, state: Array, rows: Array, batch_sizes: Array) -> tuple[Array, Array]:
+        """Run ``state, result = step(state, a)`` over packed sequences ``rows (.., rows, d)``, each to its own end.
+
+        Return the state in which each sequence ends, and all results.
+        """
+        ended: list[Array] = []
+        results = [rows[..., :0, :]]
+        for a in self.split(rows, batch_sizes.tolist(), -2):
+            running = a.shape[-2]
+            ended.append(state[..., running:, :])
+            state, result = step(state[..., :running, :], a)
+            results.append(result)
+        return self.xp.concat([state, *reversed(ended)], axis=-2), self.xp.concat(results, axis=-2)
+
     def inverse(self, triangle: Array) -> Array:
         """Invert ``striu(triangle) + I``: blocks along the diagonal, of twice the size in each round.
 

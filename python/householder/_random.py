@@ -113,5 +113,6 @@ def reflect_to_first(xp: Any, x: Any) -> Any:
         head = first * (1 + norm / xp.abs(first))
     else:
         head = xp.where(first > 0, -(tail**2) / (xp.abs(first) + norm), first - norm)
-    u = below + xp.eye(*x.shape[-2:], dtype=x.dtype) * head[..., None, :]
+    unit = xp.expand_dims(xp.eye(*x.shape[-2:], dtype=x.dtype), tuple(range(x.ndim - 2)))
+    u = below + unit * head[..., None, :]
     return u / xp.hypot(xp.abs(head), tail)[..., None, :]

@@ -1,10 +1,12 @@
 """One step after the other, for inputs that arrive one at a time."""
 
+import copy
 from typing import Any
 
 import numpy as np
 
 from householder import _core, _cpu
+from householder._linear_map import columns_of
 from householder._sequence import validated
 from householder._types import Array, Sequence
 
@@ -13,11 +15,11 @@ class Recurrence:
     """A recurrence ``h_t = phi(W h_{t-1} + V x_t + b)`` for inputs that arrive one at a time.
 
     It copies its parameters and prepares the weights of a step once, at the first step. Arguments and states are those
-    of :func:`rnn`, up to rounding.
+    of :func:`rnn`, up to rounding. It may itself be copied and pickled.
 
     Parameters
     ----------
-    u : array, shape (n, m)
+    u : array, shape (n, m), or Reflections
         Reflections, as in :func:`apply`.
     nonlinearity : str, default "leaky_relu"
     negative_slope : float
@@ -67,14 +69,22 @@ class Recurrence:
         transpose: bool = False,
         method: str = "auto",
     ) -> None:
+        u, tau, phases, shape, transpose = columns_of(u, tau, phases, shape, transpose)
         u = _cpu.array("u", u)
         width = u.shape[:1] if input_weight is None else _cpu.operand("input_weight", input_weight, u).shape[-1:]
         x = np.empty((0, 1, *width), u.dtype)
         parameters = input_weight, bias, phases
         options = nonlinearity, negative_slope, nonlinearity_bias, transpose, False, method, tau, shape
         _, sequence, _ = validated(Sequence._make((u, x, None, *parameters, None, *options)))
-        self._dtype = sequence.u.dtype
-        self._native = _core.Recurrence(*_cpu.native_arguments(sequence, 0, 1))
+        self.__setstate__(copy.deepcopy(sequence))
+
+    def __getstate__(self) -> Sequence:
+        return self._parameters
+
+    def __setstate__(self, parameters: Sequence) -> None:
+        self._parameters = parameters
+        self._dtype = parameters.u.dtype
+        self._native = _core.Recurrence(*_cpu.native_arguments(parameters, 0, 1))
 
     def step(self, h: Array, x: Array) -> Array:
         """Return the state that follows ``h`` with the input ``x``.

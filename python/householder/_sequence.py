@@ -9,6 +9,7 @@ import numpy as np
 from householder import _spec, _validate
 from householder._api import backend_and_array
 from householder._batch import sum_to
+from householder._linear_map import columns_of
 from householder._types import Array, Sequence, SequenceGradients
 
 
@@ -40,7 +41,7 @@ def rnn(
 
     Parameters
     ----------
-    u : array, shape (n, m)
+    u : array, shape (n, m), or Reflections
         Reflections, as in :func:`apply`.
     x : array, shape (T, B, d), (T, d) or (sum(batch_sizes), d)
         Inputs of B sequences, of one sequence, or packed. Without ``input_weight``, V is the identity and ``d = n``.
@@ -105,6 +106,7 @@ def rnn(
     >>> h.shape
     (50, 8, 4)
     """
+    u, tau, phases, shape, transpose = columns_of(u, tau, phases, shape, transpose)
     parameters = input_weight, bias, phases
     options = nonlinearity, negative_slope, nonlinearity_bias, transpose, reverse, method, tau, shape
     raw = Sequence._make((u, x, h0, *parameters, batch_sizes, *options))
@@ -182,19 +184,28 @@ def rnn_vjp(
     >>> vjp(grad_last=np.ones((8, 4))).u.shape
     (4, 2)
     """
+    u, tau, phases, shape, transpose = columns_of(u, tau, phases, shape, transpose)
     parameters = input_weight, bias, phases
     options = nonlinearity, negative_slope, nonlinearity_bias, transpose, reverse, method, tau, shape
     raw = Sequence._make((u, x, h0, *parameters, batch_sizes, *options))
+    return _results_and_vjp(raw, None if h0 is None else np.shape(h0))
+
+
+def _results_and_vjp(raw: Sequence, h0_shape: tuple[int, ...] | None) -> tuple[tuple[Array, Array], "SequenceVjp"]:
     backend, sequence, extent = validated(raw)
     h, pull = backend.rnn_vjp(sequence, extent.steps, extent.batch)
     last = _last_states(h, sequence, extent)
-    return (h, last), SequenceVjp(backend, sequence, extent, None if h0 is None else np.shape(h0), pull)
+    return (h, last), SequenceVjp(backend, sequence, extent, h0_shape, pull)
+
+
+def _vjp_of(sequence: Sequence, h0_shape: tuple[int, ...] | None) -> "SequenceVjp":
+    return _results_and_vjp(sequence, h0_shape)[1]
 
 
 class SequenceVjp:
     """The gradients of a recurrence, a function that :func:`householder.rnn_vjp` returns.
 
-    It can be called repeatedly.
+    It can be called repeatedly. A copy, also a pickled one, computes the states again.
     """
 
     def __init__(
@@ -205,9 +216,12 @@ class SequenceVjp:
         h0_shape: tuple[int, ...] | None,
         pull: Callable[[Array | None, Array | None], SequenceGradients],
     ):
-        self._backend, self._u, self._pull = backend, sequence.u, pull
+        self._backend, self._sequence, self._pull = backend, sequence, pull
         self._states = (*sequence.x.shape[:-1], len(sequence.u))
         self._last, self._h0 = extent.states, h0_shape
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _vjp_of, (self._sequence, self._h0)
 
     def __call__(self, grad_h: Any = None, *, grad_last: Any = None) -> SequenceGradients:
         """Return a loss's gradients from its gradients for the states, by back-propagation through time.
@@ -236,8 +250,8 @@ class SequenceVjp:
         """
         if grad_h is None and grad_last is None:
             raise ValueError("grad_h and grad_last are both None, expected at least one gradient")
-        grad_h = _validate.optional("grad_h", grad_h, self._u, self._states, self._backend)
-        grad_last = _validate.optional("grad_last", grad_last, self._u, self._last, self._backend)
+        grad_h = _validate.optional("grad_h", grad_h, self._sequence.u, self._states, self._backend)
+        grad_last = _validate.optional("grad_last", grad_last, self._sequence.u, self._last, self._backend)
         grads = self._pull(grad_h, grad_last)
         if grads.h0 is not None and self._h0 is not None:
             grads = grads._replace(h0=sum_to(grads.h0.reshape(self._last), self._h0))

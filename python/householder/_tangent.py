@@ -5,6 +5,7 @@ from typing import Any
 from householder import _validate
 from householder._api import backend_and_array
 from householder._batch import arrange
+from householder._linear_map import default_columns
 from householder._norms import power_of_two
 from householder._types import Array
 
@@ -30,7 +31,8 @@ def jvp(
 
     Parameters
     ----------
-    u : array, shape (..., n, m)
+    u : array, shape (..., n, m), or Reflections
+        Trapezoidal columns without tau.
     h : array, shape (..., n)
     tangent_u, tangent_h : array
         In the shapes of u and h. Entries of ``tangent_u`` above the diagonal are ignored.
@@ -60,14 +62,15 @@ def jvp(
     >>> bool(abs(hh.forward(u, h) @ hh.jvp(u, h, tangent, np.zeros(6))) < 1e-14)
     True
     """
+    u, phases, transpose = default_columns("jvp", u, phases, transpose)
     backend, u = backend_and_array("u", u)
     xp = backend.xp
-    n, _ = _validate.reflections(u)
     h, tangent_u, tangent_h = (
         backend.operand(name, value, u)
         for name, value in (("h", h), ("tangent_u", tangent_u), ("tangent_h", tangent_h))
     )
-    _validate.vectors("h", h, n)
+    n, _ = _validate.reflections(u, h=h)
+    _validate.vectors("h", h, n, u)
     _validate.shape("tangent_u", tangent_u, u.shape)
     _validate.shape("tangent_h", tangent_h, h.shape)
     phases = _validate.phases(phases, u, n, backend)

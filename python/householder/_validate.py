@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Collection, Mapping
+from itertools import accumulate
 from numbers import Real
 from types import ModuleType
 from typing import Any
@@ -12,30 +13,45 @@ from householder._spec import FORMS, NONLINEARITIES, of_delta_rule, of_phases, o
 from householder._types import Array
 
 
-def reflections(u: Any, columns: Any = "trapezoidal", has_tau: bool = False) -> tuple[int, int]:
-    """Return ``n, m`` of ``u (..., n, m)``, an array or a tensor, with columns of this shape."""
+def reflections(u: Any, columns: Any = "trapezoidal", has_tau: bool = False, h: Any = None) -> tuple[int, int]:
+    """Return ``n, m`` of ``u (..., n, m)``, an array or a tensor, with columns of this shape.
+
+    ``h``, the vectors of the call, may look like reflections instead; the message then says so.
+    """
     one_of("shape", columns, FORMS)
     shape = tuple(u.shape)
     n, m = shape[-2:] if len(shape) >= 2 else (0, 0)
     most = "" if columns == "full" else " <= n"
     if m < 1 or n < 1 or (most and m > n):
-        raise ValueError(f"u has shape {shape}, expected (..., n, m) with 1 <= m{most}")
+        advice = "; shape='full' takes any number of columns" if m > n > 0 else ""
+        raise ValueError(f"u has shape {shape}, expected (..., n, m) with 1 <= m{most}{advice}{_are_swapped(u, h)}")
     if m == n and most and not has_tau and "complex" in str(u.dtype):
         raise ValueError(f"complex u has shape {shape}, expected m <= n - 1; phases (n,) supply the rest of U(n)")
     return n, m
 
 
-def one_matrix(u: Array, function: str, columns: Any = "trapezoidal", has_tau: bool = False) -> tuple[int, int]:
+def one_matrix(
+    u: Array, function: str, columns: Any = "trapezoidal", has_tau: bool = False, h: Any = None
+) -> tuple[int, int]:
     """Return ``n, m`` of ``u (n, m)``."""
     if u.ndim != 2:
         raise ValueError(f"u has shape {u.shape}, but {function} takes one matrix: expected (n, m)")
-    return reflections(u, columns, has_tau)
+    return reflections(u, columns, has_tau, h)
 
 
-def vectors(name: str, a: Array, n: int) -> None:
-    """Expect a last axis of n."""
-    if not a.ndim or a.shape[-1] != n:
-        raise ValueError(f"{name} has shape {a.shape}, expected (..., {n}) to match n = {n} of u")
+def vectors(name: str, a: Any, n: int, u: Any = None) -> None:
+    """Expect a last axis of n, the size of ``u (..., n, m)``."""
+    shape = tuple(a.shape)
+    if not shape or shape[-1] != n:
+        raise ValueError(f"{name} has shape {shape}, expected (..., {n}) to match n = {n} of u{_are_swapped(u, a)}")
+
+
+def _are_swapped(u: Any, h: Any) -> str:
+    """Return a question if ``h`` has the shape of reflections for vectors ``u``."""
+    if u is None or h is None or len(h.shape) < 2 or not u.shape:
+        return ""
+    n, m = h.shape[-2:]
+    return f"; h has shape {tuple(h.shape)}: are u and h swapped?" if 1 <= m <= n == u.shape[-1] else ""
 
 
 def shape(name: str, a: Array, expected: tuple[int, ...]) -> None:
@@ -94,6 +110,29 @@ def matrix_phases(value: Any, u: Array, n: int, backend: ModuleType) -> Array | 
     return a
 
 
+def described(value: Any) -> str:
+    """Return what a value of the wrong type is, for a message: None itself, or its type."""
+    if value is None:
+        return "None"
+    kind = type(value)
+    root = kind.__module__.partition(".")[0]
+    name = kind.__qualname__ if root == "builtins" else f"{root}.{kind.__qualname__}"
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def no_mask(name: str, value: Any) -> None:
+    """Expect no masked array, nor a list that contains one: NumPy would drop the mask."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a numpy.MaskedArray, expected a numpy.ndarray: fill or select its entries first")
+    if isinstance(value, (list, tuple)):
+        for kind in set(map(type, value)):
+            if issubclass(kind, np.ma.MaskedArray):
+                raise TypeError(f"{name} contains a numpy.MaskedArray: fill or select its entries first")
+            if issubclass(kind, (list, tuple)):
+                for entry in value:
+                    no_mask(name, entry)
+
+
 def is_default(tau: Any, shape: str) -> bool:
     """Return whether columns are those that layers have: trapezoidal, without ``tau``."""
     return tau is None and shape == "trapezoidal"
@@ -115,6 +154,7 @@ def flag(name: str, value: Any) -> bool:
 
 def _integers(name: str, value: Any, expected: str) -> Array:
     """Return a list of integers, which may be empty, as an array."""
+    no_mask(name, value)
     try:
         found = np.asarray(value)
     except ValueError as error:
@@ -163,7 +203,7 @@ def slope(value: Any) -> float:
 def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
     """Expect an integer in a range."""
     try:
-        if isinstance(value, (bool, np.bool_)):
+        if isinstance(value, (bool, np.bool_, np.ma.MaskedArray)):
             raise TypeError
         k = operator.index(value)
     except TypeError:
@@ -222,11 +262,14 @@ def delta_offsets(q: tuple[int, ...], cu_seqlens: Any) -> list[int]:
         raise ValueError(f"cu_seqlens is {cu_seqlens!r}, expected one axis of N + 1 integers")
     if batch != 1:
         raise ValueError(f"q has shape {tuple(q)}, but with cu_seqlens sequences are packed in one row: expected B = 1")
-    if offsets[0] != 0 or offsets[-1] != tokens or (offsets[1:] < offsets[:-1]).any():
-        raise ValueError(
-            f"cu_seqlens is {offsets.tolist()}, expected numbers from 0 to T = {tokens} that never decrease"
-        )
     listed: list[int] = offsets.tolist()
+    if listed[0] != 0 or listed[-1] != tokens or (offsets[1:] < offsets[:-1]).any():
+        are_lengths = min(listed) >= 0 and sum(listed) == tokens
+        ends = [0, *accumulate(listed)]
+        raise ValueError(
+            f"cu_seqlens is {listed}, expected numbers that begin with 0, never decrease and end with T = {tokens}"
+            + (f"; these are lengths, whose sequences end at {ends}" if are_lengths else "")
+        )
     return listed
 
 

@@ -4,10 +4,10 @@ use householder::apply::{self, Gradients, Saved};
 use householder::method::Method;
 use householder::operator::Operator;
 
-use crate::array::Array;
+use crate::array::AnyArray;
 use crate::by_dtype;
 use crate::columns::Columns;
-use crate::dtype::Number;
+use crate::dtype::ArrayNumber;
 use crate::kept::{Held, Kept, fitting};
 use crate::operands::{Caller, Operands};
 use crate::options;
@@ -22,16 +22,16 @@ pub const GRAD: usize = 3;
 const PHASES: usize = 4;
 
 /// The matrices of a call, with `rows` vectors each.
-pub struct Call {
+pub struct ApplyCall {
     pub columns: Columns,
     pub rows: usize,
     pub transpose: bool,
     pub method: Option<Method>,
 }
 
-impl Call {
+impl ApplyCall {
     /// For `h (.., n)` of the type of `u`.
-    pub fn of<A: Array>(u: &A, h: &A, has_tau: bool, transpose: bool, method: &str, shape: &str) -> Reading<Self> {
+    pub fn of<A: AnyArray>(u: &A, h: &A, has_tau: bool, transpose: bool, method: &str, shape: &str) -> Reading<Self> {
         let (method, columns) = (options::method(method)?, Columns::of(u, shape, has_tau)?);
         let rows = h.len.checked_div(columns.count * columns.n).unwrap_or(0);
         let given = || Ok::<_, Refusal>(format!("got u {} and h {}", u.describe()?, h.describe()?));
@@ -45,7 +45,10 @@ impl Call {
     }
 
     /// `W`, or `W*`, with the phases that all matrices share.
-    pub fn operator<'a, T: Number<Real: Number>>(&self, operands: &impl Operands<'a>) -> Reading<Operator<'a, T>> {
+    pub fn operator<'a, T: ArrayNumber<Real: ArrayNumber>>(
+        &self,
+        operands: &impl Operands<'a>,
+    ) -> Reading<Operator<'a, T>> {
         Ok(self
             .columns
             .operator(operands, TAU, Some((PHASES, &[self.columns.n])))?
@@ -60,7 +63,7 @@ impl Call {
 }
 
 /// `c`, and what is kept.
-pub fn forward<'a>(caller: &impl Caller<'a>, call: &Call, keep: bool) -> Reading<Option<Kept>> {
+pub fn forward<'a>(caller: &impl Caller<'a>, call: &ApplyCall, keep: bool) -> Reading<Option<Kept>> {
     by_dtype!(caller.dtype(H)?, |T| {
         let (w, h) = (call.operator::<T>(caller)?, caller.needed(H, "h", &call.vectors())?);
         let Some(out) = caller.write(0, &call.vectors())? else { return Ok(None) };
@@ -75,7 +78,7 @@ pub fn forward<'a>(caller: &impl Caller<'a>, call: &Call, keep: bool) -> Reading
 }
 
 /// The gradients of `u`, `h`, phases and `tau`, those that are wanted.
-pub fn backward<'a>(caller: &impl Caller<'a>, call: &Call, kept: Option<&Held>) -> Reading<()> {
+pub fn backward<'a>(caller: &impl Caller<'a>, call: &ApplyCall, kept: Option<&Held>) -> Reading<()> {
     by_dtype!(caller.dtype(H)?, |T| {
         let (w, vectors, Columns { count, n, m, .. }) = (call.operator::<T>(caller)?, call.vectors(), &call.columns);
         let (h, g) = (caller.needed(H, "h", &vectors)?, caller.needed(GRAD, "grad_c", &vectors)?);

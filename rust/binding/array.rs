@@ -8,7 +8,7 @@ use householder::error::Result;
 use householder::stored::{Numbers, NumbersMut, Tokens};
 use householder::threads::Context;
 
-use crate::dtype::{DType, Number};
+use crate::dtype::{ArrayNumber, DType};
 use crate::refusal::{Reading, Refusal};
 
 /// An array's memory and the part of its shape that describes a problem.
@@ -33,17 +33,16 @@ impl Header {
     #[inline]
     pub fn new(data: *mut c_void, dtype: DType, shape: &[i64], strides: &[i64]) -> Self {
         let axes = [4, 3, 2, 1].map(|k| shape.len().checked_sub(k).map_or((1, 1), |i| (shape[i] as usize, strides[i])));
-        let ends =
-            shape.iter().zip(strides).map(|(&size, &stride)| ((size.max(1) - 1) * stride).unsigned_abs() as usize);
+        let ends = shape.iter().zip(strides).map(|(&size, &stride)| (size.max(1) - 1).saturating_mul(stride));
         Self {
             data,
             dtype,
             last: [1, 2, 3].map(|i: usize| axes[i].0),
             axes,
             dims: shape.len(),
-            len: shape.iter().map(|&size| size as usize).product(),
+            len: product(shape),
             is_tensor: true,
-            reach: 1 + ends.sum::<usize>(),
+            reach: ends.fold(1, |reach, end| reach.saturating_add(end.unsigned_abs() as usize)),
             is_contiguous: is_contiguous(shape, strides),
             is_writable: true,
         }
@@ -83,7 +82,7 @@ impl Header {
 }
 
 /// An array of some library. Its numbers must stay valid and unmoved for the call, which holds a reference to it.
-pub trait Array: Deref<Target = Header> {
+pub trait AnyArray: Deref<Target = Header> {
     /// Says what was given, for messages.
     fn describe(&self) -> Reading<String>;
 
@@ -99,14 +98,14 @@ pub trait Array: Deref<Target = Header> {
     fn run<R: Send>(work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> Reading<R>;
 
     /// `len` numbers.
-    fn slice<T: Number>(&self, name: &str, len: usize) -> Reading<&'static [T]> {
+    fn slice<T: ArrayNumber>(&self, name: &str, len: usize) -> Reading<&'static [T]> {
         self.require(name, T::DTYPE, len)?;
         self.require_layout(name, self.is_contiguous && self.is_aligned::<T>())?;
         Ok(self.numbers(len))
     }
 
     /// `len` numbers to be overwritten.
-    fn slice_mut<T: Number>(&self, name: &str, len: usize) -> Reading<&'static mut [T]> {
+    fn slice_mut<T: ArrayNumber>(&self, name: &str, len: usize) -> Reading<&'static mut [T]> {
         self.require(name, T::DTYPE, len)?;
         self.require_layout(name, self.is_contiguous && self.is_aligned::<T>())?;
         self.overwritten(name)
@@ -114,7 +113,7 @@ pub trait Array: Deref<Target = Header> {
 
     /// The vectors `(steps, batch, width)` at fixed strides: the memory that they span and the strides of steps and
     /// sequences. `span` gives its length from the strides. None where the vectors are contiguous rows.
-    fn strided<T: Number>(
+    fn strided<T: ArrayNumber>(
         &self,
         name: &str,
         len: usize,
@@ -131,7 +130,7 @@ pub trait Array: Deref<Target = Header> {
     }
 
     /// Rows `(batch, tokens, heads, width)` of contiguous numbers, which may have 16 bits. One head may have no axis.
-    fn tokens<T: Number>(&self, name: &str, len: usize) -> Reading<Tokens<'static, T>> {
+    fn tokens<T: ArrayNumber>(&self, name: &str, len: usize) -> Reading<Tokens<'static, T>> {
         self.require_kind::<T>(name, len)?;
         let axes = match self.dims {
             3 => [self.axes[1], self.axes[2], (1, 0), self.axes[3]],
@@ -154,7 +153,7 @@ pub trait Array: Deref<Target = Header> {
     }
 
     /// Contiguous numbers to be overwritten, which may have 16 bits.
-    fn numbers_mut<T: Number>(&self, name: &str, len: usize) -> Reading<NumbersMut<'static, T>> {
+    fn numbers_mut<T: ArrayNumber>(&self, name: &str, len: usize) -> Reading<NumbersMut<'static, T>> {
         self.require_kind::<T>(name, len)?;
         self.require_layout(name, self.is_contiguous && self.is_aligned_as::<T>())?;
         Ok(match self.dtype {
@@ -185,7 +184,7 @@ pub trait Array: Deref<Target = Header> {
     }
 
     /// Requires `len` numbers of a type, or of 16 bits in place of `f32`.
-    fn require_kind<T: Number>(&self, name: &str, len: usize) -> Reading<()> {
+    fn require_kind<T: ArrayNumber>(&self, name: &str, len: usize) -> Reading<()> {
         let is_half = T::DTYPE == DType::Float32 && self.dtype.is_half();
         self.require(name, if is_half { self.dtype } else { T::DTYPE }, len)
     }
@@ -217,13 +216,19 @@ pub trait Array: Deref<Target = Header> {
     }
 }
 
+/// How many numbers an array of this shape has: none, whatever the other sizes, if one of them is zero.
+#[inline]
+fn product(shape: &[i64]) -> usize {
+    if shape.contains(&0) { 0 } else { shape.iter().fold(1, |len, &size| len.saturating_mul(size as usize)) }
+}
+
 #[inline]
 fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {
     let mut expected = 1;
     shape.contains(&0)
         || shape.iter().zip(strides).rev().all(|(&size, &stride)| {
             let fits = size == 1 || stride == expected;
-            expected *= size;
+            expected = size.saturating_mul(expected);
             fits
         })
 }

@@ -2,8 +2,8 @@
 
 use householder::operator::{Form, Operator};
 
-use crate::array::Array;
-use crate::dtype::Number;
+use crate::array::{AnyArray, size};
+use crate::dtype::ArrayNumber;
 use crate::operands::Operands;
 use crate::options;
 use crate::refusal::{Reading, Refusal};
@@ -21,7 +21,7 @@ pub struct Columns {
 
 impl Columns {
     /// Those of `u`.
-    pub fn of(u: &impl Array, shape: &str, has_tau: bool) -> Reading<Self> {
+    pub fn of(u: &impl AnyArray, shape: &str, has_tau: bool) -> Reading<Self> {
         let form = options::form(shape, has_tau)?;
         let [_, n, m] = u.last;
         if u.dims < 2 || n < 1 || m < 1 || (m > n && form != Form::Full) {
@@ -29,7 +29,7 @@ impl Columns {
             let given = u.describe()?;
             return Err(Refusal::invalid(format!("expected u (.., n, m) with 1 <= m{most}, got {given}")));
         }
-        Ok(Self { count: u.len / (n * m), axes: u.dims - 2, n, m, form, has_tau })
+        Ok(Self { count: u.len / size(&[n, m])?, axes: u.dims - 2, n, m, form, has_tau })
     }
 
     /// Those of `u (count, n, m)`, which the core checks.
@@ -38,7 +38,7 @@ impl Columns {
     }
 
     /// Requires the shape of `tau`.
-    pub fn require_tau<A: Array>(&self, u: &A, tau: Option<&A>) -> Reading<()> {
+    pub fn require_tau<A: AnyArray>(&self, u: &A, tau: Option<&A>) -> Reading<()> {
         tau.map_or(Ok(()), |tau| tau.require_shape("tau", u, (self.count, self.axes), &[self.m]))
     }
 
@@ -48,7 +48,7 @@ impl Columns {
     }
 
     /// `W` of `u`, in slot 0, and of `tau`, in another, if it is given. `phases`: their slot and shape.
-    pub fn operator<'a, T: Number<Real: Number>>(
+    pub fn operator<'a, T: ArrayNumber<Real: ArrayNumber>>(
         &self,
         operands: &impl Operands<'a>,
         tau: usize,

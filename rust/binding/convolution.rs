@@ -4,7 +4,7 @@ use householder::convolution::{self, Gradients, Operands, Sizes};
 use householder::exponential::Exponential;
 
 use crate::by_dtype;
-use crate::dtype::Number;
+use crate::dtype::ArrayNumber;
 use crate::operands::{Caller, given};
 use crate::refusal::Reading;
 
@@ -12,7 +12,7 @@ use crate::refusal::Reading;
 pub const OPERANDS: [&str; 4] = ["x", "weight", "bias", "grad_out"];
 pub const GRADIENTS: [&str; 3] = ["grad_x", "grad_weight", "grad_bias"];
 
-fn operands<'a, T: Number + Exponential>(
+fn operands<'a, T: ArrayNumber + Exponential>(
     caller: &impl Caller<'a>,
     sizes: Sizes,
     silu: bool,

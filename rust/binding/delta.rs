@@ -8,8 +8,8 @@ use householder::delta::{self, Cotangents, Gate, Gradients, Operands, Problem, R
 use householder::exponential::Exponential;
 
 use crate::by_dtype;
-use crate::dtype::Number;
-use crate::operands::{Caller, Named, Shape, given, named};
+use crate::dtype::ArrayNumber;
+use crate::operands::{Axes, Caller, Named, given, named};
 use crate::refusal::{Reading, Refusal};
 
 /// Slots of operands, and of their gradients. `skip`, which XLA does not have, follows what a backward pass takes.
@@ -25,7 +25,7 @@ pub fn slots<'x, A>(inputs: &'x [Option<A>], others: [Option<&'x A>; 3]) -> [Nam
 }
 
 /// A call.
-pub struct Call {
+pub struct DeltaCall {
     pub sizes: Sizes,
     pub sequences: Vec<Range<usize>>,
     /// The axes of tokens, of steps and of kept states: those of a batch, and in it.
@@ -43,24 +43,24 @@ pub fn steps(tokens: usize, reflections: usize) -> Reading<usize> {
     tokens.checked_mul(reflections).ok_or_else(|| Refusal::invalid(text()))
 }
 
-impl Call {
+impl DeltaCall {
     /// The shape of an operand, and of its gradient.
-    pub fn shape(&self, slot: usize) -> Shape {
+    pub fn shape(&self, slot: usize) -> Axes {
         let Sizes { heads, value_heads, key_width, value_width, .. } = self.sizes;
         let ([batch, tokens], [_, steps]) = (self.tokens, self.steps);
         match slot {
-            0 => Shape::new([batch, tokens, heads, key_width]),
-            1 => Shape::new([batch, steps, heads, key_width]),
-            2 => Shape::new([batch, steps, value_heads, value_width]),
-            3 => Shape::new([batch, steps, value_heads]),
-            4 if self.by_channel => Shape::new([batch, tokens, value_heads, key_width]),
-            4 => Shape::new([batch, tokens, value_heads]),
-            _ => Shape::new([self.sequences.len(), value_heads, key_width, value_width]),
+            0 => Axes::new([batch, tokens, heads, key_width]),
+            1 => Axes::new([batch, steps, heads, key_width]),
+            2 => Axes::new([batch, steps, value_heads, value_width]),
+            3 => Axes::new([batch, steps, value_heads]),
+            4 if self.by_channel => Axes::new([batch, tokens, value_heads, key_width]),
+            4 => Axes::new([batch, tokens, value_heads]),
+            _ => Axes::new([self.sequences.len(), value_heads, key_width, value_width]),
         }
     }
 
-    fn of_skip(&self) -> Shape {
-        Shape::new([self.sizes.value_heads])
+    fn of_skip(&self) -> Axes {
+        Axes::new([self.sizes.value_heads])
     }
 
     /// The shape of the outputs.
@@ -74,7 +74,7 @@ impl Call {
         [self.kept[0], self.kept[1], value_heads, key_width, value_width]
     }
 
-    fn problem<'a, T: Number + Exponential>(self, operands: &impl Caller<'a>) -> Reading<Problem<'a, T>> {
+    fn problem<'a, T: ArrayNumber + Exponential>(self, operands: &impl Caller<'a>) -> Reading<Problem<'a, T>> {
         let gate = match operands.read(4, "g", &self.shape(4))? {
             None => Gate::None,
             Some(g) if self.by_channel => Gate::Channel(g),
@@ -97,7 +97,7 @@ impl Call {
 }
 
 /// Results are outputs, final states and the states for the backward pass. `in_place`: the final states hold the initial ones.
-pub fn forward<'a>(caller: &impl Caller<'a>, call: Call, in_place: bool) -> Reading<()> {
+pub fn forward<'a>(caller: &impl Caller<'a>, call: DeltaCall, in_place: bool) -> Reading<()> {
     by_dtype!(caller.dtype(0)?.computed(), real, |T| {
         let results = Results {
             out: caller.numbers_mut(0, &call.out())?,
@@ -112,7 +112,7 @@ pub fn forward<'a>(caller: &impl Caller<'a>, call: Call, in_place: bool) -> Read
 
 /// Gradients of the operands, those that are wanted. Further operands are the states that the forward pass kept, and the
 /// gradients of outputs and of final states.
-pub fn backward<'a>(caller: &impl Caller<'a>, call: Call) -> Reading<()> {
+pub fn backward<'a>(caller: &impl Caller<'a>, call: DeltaCall) -> Reading<()> {
     by_dtype!(caller.dtype(0)?.computed(), real, |T| {
         let cotangents = Cotangents {
             out: caller.tokens(7, "grad_out", &call.out())?,

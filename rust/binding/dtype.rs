@@ -86,13 +86,13 @@ impl Display for DType {
 }
 
 /// A number type of the core.
-pub trait Number: Scalar {
+pub trait ArrayNumber: Scalar {
     const DTYPE: DType;
 }
 
 macro_rules! number {
     ($($t:ty: $dtype:ident),*) => {
-        $(impl Number for $t {
+        $(impl ArrayNumber for $t {
             const DTYPE: DType = DType::$dtype;
         })*
     };

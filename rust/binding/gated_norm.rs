@@ -4,7 +4,7 @@ use householder::exponential::Exponential;
 use householder::gated_norm::{self, Gradients, Operands};
 
 use crate::by_dtype;
-use crate::dtype::Number;
+use crate::dtype::ArrayNumber;
 use crate::operands::{Caller, given};
 use crate::refusal::Reading;
 
@@ -13,11 +13,11 @@ pub const OPERANDS: [&str; 4] = ["x", "z", "weight", "grad_out"];
 pub const GRADIENTS: [&str; 3] = ["grad_x", "grad_z", "grad_weight"];
 
 /// Rows and their width, epsilon, and whether gates pass through `SiLU`.
-pub type Options = ([usize; 2], f64, bool);
+pub type NormOptions = ([usize; 2], f64, bool);
 
-fn operands<'a, T: Number + Exponential>(
+fn operands<'a, T: ArrayNumber + Exponential>(
     caller: &impl Caller<'a>,
-    (shape, epsilon, silu): Options,
+    (shape, epsilon, silu): NormOptions,
 ) -> Reading<Operands<'a, T>> {
     Ok(Operands {
         rows: shape[0],
@@ -30,7 +30,7 @@ fn operands<'a, T: Number + Exponential>(
 }
 
 /// The outputs, like `x`.
-pub fn forward<'a>(caller: &impl Caller<'a>, options: Options) -> Reading<()> {
+pub fn forward<'a>(caller: &impl Caller<'a>, options: NormOptions) -> Reading<()> {
     by_dtype!(caller.dtype(2)?, real, |T| {
         let operands = operands::<T>(caller, options)?;
         let out = given("out", caller.numbers_mut(0, &options.0)?)?;
@@ -39,7 +39,7 @@ pub fn forward<'a>(caller: &impl Caller<'a>, options: Options) -> Reading<()> {
 }
 
 /// The gradients of rows, gates and weights, those that are wanted.
-pub fn backward<'a>(caller: &impl Caller<'a>, options: Options) -> Reading<()> {
+pub fn backward<'a>(caller: &impl Caller<'a>, options: NormOptions) -> Reading<()> {
     by_dtype!(caller.dtype(2)?, real, |T| {
         let (operands, shape) = (operands::<T>(caller, options)?, options.0);
         let grad_out = given("grad_out", caller.tokens(3, "grad_out", &shape)?)?;

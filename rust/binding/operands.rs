@@ -5,35 +5,35 @@ use householder::rnn::Series;
 use householder::stored::{NumbersMut, Tokens};
 use householder::threads::Context;
 
-use crate::array::{Array, size};
-use crate::dtype::{DType, Number};
+use crate::array::{AnyArray, size};
+use crate::dtype::{ArrayNumber, DType};
 use crate::refusal::{Reading, Refusal};
 
 /// Operands and results, by the slots that an operation has for them. Shapes begin with the number of problems.
 pub trait Operands<'a> {
     /// The numbers of an operand, if it is given.
-    fn read<T: Number>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<Option<&'a [T]>>;
+    fn read<T: ArrayNumber>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<Option<&'a [T]>>;
 
     /// The memory for a result, if it is wanted, which is asked for only once.
-    fn write<T: Number>(&self, slot: usize, shape: &[usize]) -> Reading<Option<&'a mut [T]>>;
+    fn write<T: ArrayNumber>(&self, slot: usize, shape: &[usize]) -> Reading<Option<&'a mut [T]>>;
 
     /// The numbers of an operand that is always given.
-    fn needed<T: Number>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<&'a [T]> {
+    fn needed<T: ArrayNumber>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<&'a [T]> {
         given(name, self.read(slot, name, shape)?)
     }
 
     /// The rows of an operand, if it is given.
-    fn tokens<T: Number>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<Option<Tokens<'a, T>>> {
+    fn tokens<T: ArrayNumber>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<Option<Tokens<'a, T>>> {
         Ok(self.read(slot, name, shape)?.map(Tokens::from))
     }
 
     /// The memory for a result whose numbers may have 16 bits, if it is wanted.
-    fn numbers_mut<T: Number>(&self, slot: usize, shape: &[usize]) -> Reading<Option<NumbersMut<'a, T>>> {
+    fn numbers_mut<T: ArrayNumber>(&self, slot: usize, shape: &[usize]) -> Reading<Option<NumbersMut<'a, T>>> {
         Ok(self.write(slot, shape)?.map(NumbersMut::from))
     }
 
     /// Vectors of all steps, if they are given. Those `(steps, batch, width)` of one problem may lie at fixed strides.
-    fn series<T: Number>(
+    fn series<T: ArrayNumber>(
         &self,
         slot: usize,
         name: &str,
@@ -59,9 +59,9 @@ pub fn given<A>(name: &str, operand: Option<A>) -> Reading<A> {
 }
 
 /// Sizes of up to four axes, which a small call has no time to allocate.
-pub struct Shape([usize; 4], usize);
+pub struct Axes([usize; 4], usize);
 
-impl Shape {
+impl Axes {
     pub fn new<const N: usize>(sizes: [usize; N]) -> Self {
         let mut shape = Self([1; 4], N);
         shape.0[..N].copy_from_slice(&sizes);
@@ -69,7 +69,7 @@ impl Shape {
     }
 }
 
-impl std::ops::Deref for Shape {
+impl std::ops::Deref for Axes {
     type Target = [usize];
     fn deref(&self) -> &[usize] {
         &self.0[..self.1]
@@ -85,7 +85,7 @@ pub struct Arrays<'x, A, const IN: usize, const OUT: usize> {
     results: [Named<'x, A>; OUT],
 }
 
-impl<'x, A: Array, const IN: usize, const OUT: usize> Arrays<'x, A, IN, OUT> {
+impl<'x, A: AnyArray, const IN: usize, const OUT: usize> Arrays<'x, A, IN, OUT> {
     /// Requires that each result shares no memory with another array of the call.
     pub fn new(operands: [Named<'x, A>; IN], results: [Named<'x, A>; OUT]) -> Reading<Self> {
         for (i, (name, array)) in results.iter().enumerate() {
@@ -126,28 +126,28 @@ pub fn each<'x, A, const N: usize>(names: [&'static str; N], arrays: &'x [Option
     named(names, arrays.iter().map(Option::as_ref))
 }
 
-impl<A: Array, const IN: usize, const OUT: usize> Operands<'static> for Arrays<'_, A, IN, OUT> {
-    fn read<T: Number>(&self, slot: usize, _: &str, shape: &[usize]) -> Reading<Option<&'static [T]>> {
+impl<A: AnyArray, const IN: usize, const OUT: usize> Operands<'static> for Arrays<'_, A, IN, OUT> {
+    fn read<T: ArrayNumber>(&self, slot: usize, _: &str, shape: &[usize]) -> Reading<Option<&'static [T]>> {
         let (name, array) = self.operands[slot];
         array.map(|array| array.slice(name, size(shape)?)).transpose()
     }
 
-    fn write<T: Number>(&self, slot: usize, shape: &[usize]) -> Reading<Option<&'static mut [T]>> {
+    fn write<T: ArrayNumber>(&self, slot: usize, shape: &[usize]) -> Reading<Option<&'static mut [T]>> {
         let (name, array) = self.results[slot];
         array.map(|array| array.slice_mut(name, size(shape)?)).transpose()
     }
 
-    fn tokens<T: Number>(&self, slot: usize, _: &str, shape: &[usize]) -> Reading<Option<Tokens<'static, T>>> {
+    fn tokens<T: ArrayNumber>(&self, slot: usize, _: &str, shape: &[usize]) -> Reading<Option<Tokens<'static, T>>> {
         let (name, array) = self.operands[slot];
         array.map(|array| array.tokens(name, size(shape)?)).transpose()
     }
 
-    fn numbers_mut<T: Number>(&self, slot: usize, shape: &[usize]) -> Reading<Option<NumbersMut<'static, T>>> {
+    fn numbers_mut<T: ArrayNumber>(&self, slot: usize, shape: &[usize]) -> Reading<Option<NumbersMut<'static, T>>> {
         let (name, array) = self.results[slot];
         array.map(|array| array.numbers_mut(name, size(shape)?)).transpose()
     }
 
-    fn series<T: Number>(
+    fn series<T: ArrayNumber>(
         &self,
         slot: usize,
         _: &str,
@@ -167,7 +167,7 @@ impl<A: Array, const IN: usize, const OUT: usize> Operands<'static> for Arrays<'
     }
 }
 
-impl<A: Array, const IN: usize, const OUT: usize> Caller<'static> for Arrays<'_, A, IN, OUT> {
+impl<A: AnyArray, const IN: usize, const OUT: usize> Caller<'static> for Arrays<'_, A, IN, OUT> {
     fn dtype(&self, slot: usize) -> Reading<DType> {
         Ok(self.operands[slot].1.map_or(DType::Other, |array| array.dtype))
     }

@@ -61,13 +61,8 @@ pub fn activation<'a, T: Scalar>(name: &str, slope: f64, bias: Option<&'a [T::Re
         "real_modrelu" => Activation::RealModRelu(needed()?),
         "leaky_relu" if slope == 0.0 => Activation::Relu,
         "leaky_relu" if slope == 1.0 => Activation::Identity,
-        "leaky_relu" if slope > 0.0 => {
-            // Both parts: the slope multiplies real and imaginary parts alike.
-            Activation::LeakyRelu(T::from_parts(T::Real::of(slope), T::Real::of(slope)))
-        }
-        "leaky_relu" => {
-            return Err(Refusal::invalid(format!("negative_slope: expected a number >= 0, got {slope}")));
-        }
+        // Both parts: the slope multiplies real and imaginary parts alike.
+        "leaky_relu" => Activation::LeakyRelu(T::from_parts(T::Real::of(slope), T::Real::of(slope))),
         _ => {
             return Err(Refusal::invalid(format!(
                 "nonlinearity: expected 'identity', 'tanh', 'relu', 'leaky_relu', 'oplu', 'modrelu' or 'real_modrelu', got \

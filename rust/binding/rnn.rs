@@ -9,12 +9,12 @@ use householder::rnn::{
     self, Activation, Cotangents, Saved, Sequence, SequenceGradients, Series, States, Steps, Trace,
 };
 
-use crate::array::{Array, size};
+use crate::array::{AnyArray, size};
 use crate::by_dtype;
 use crate::columns::Columns;
-use crate::dtype::Number;
+use crate::dtype::ArrayNumber;
 use crate::kept::{Held, Kept, fitting};
-use crate::operands::{Caller, Named, Operands, Shape, given, named};
+use crate::operands::{Axes, Caller, Named, Operands, given, named};
 use crate::options;
 use crate::refusal::{Reading, Refusal};
 
@@ -58,7 +58,7 @@ pub fn operands<'x, A>(inputs: &'x Inputs<A>, others: [Option<&'x A>; 4]) -> [Na
 
 /// How a recurrence computes.
 #[derive(Clone, Copy)]
-pub struct Options<'a> {
+pub struct RecurrenceOptions<'a> {
     pub nonlinearity: &'a str,
     pub slope: f64,
     pub transpose: bool,
@@ -70,7 +70,7 @@ pub struct Options<'a> {
 /// Nonlinearity, negative slope, whether W is transposed, whether time runs backwards, the shape of u, and the method.
 pub type Described<S> = (S, f64, bool, bool, S, S);
 
-impl<'a, S: Deref<Target = str>> From<&'a Described<S>> for Options<'a> {
+impl<'a, S: Deref<Target = str>> From<&'a Described<S>> for RecurrenceOptions<'a> {
     fn from((nonlinearity, slope, transpose, reverse, shape, method): &'a Described<S>) -> Self {
         Self { nonlinearity, slope: *slope, transpose: *transpose, reverse: *reverse, shape, method }
     }
@@ -88,16 +88,16 @@ pub struct Sizes {
 
 impl Sizes {
     /// The shape of an operand, and of its gradient.
-    pub fn shape(&self, slot: usize) -> Shape {
+    pub fn shape(&self, slot: usize) -> Axes {
         let Columns { count, n, m, .. } = self.columns;
         match slot {
             X => self.states(self.d),
-            H0 => Shape::new([count, self.batch, n]),
-            INPUT_WEIGHT => Shape::new([count, n, self.d]),
-            BIAS | PHASES => Shape::new([count, n]),
-            NONLINEARITY_BIAS => Shape::new([count, self.moduli]),
-            TAU => Shape::new([count, m]),
-            _ => Shape::new([count, n, m]),
+            H0 => Axes::new([count, self.batch, n]),
+            INPUT_WEIGHT => Axes::new([count, n, self.d]),
+            BIAS | PHASES => Axes::new([count, n]),
+            NONLINEARITY_BIAS => Axes::new([count, self.moduli]),
+            TAU => Axes::new([count, m]),
+            _ => Axes::new([count, n, m]),
         }
     }
 
@@ -107,15 +107,15 @@ impl Sizes {
     }
 
     /// The shape of an array with so many numbers for each state.
-    fn states(&self, width: usize) -> Shape {
+    fn states(&self, width: usize) -> Axes {
         match self.vectors {
-            (steps, Some(batch)) => Shape::new([self.columns.count, steps, batch, width]),
-            (rows, None) => Shape::new([self.columns.count, rows, width]),
+            (steps, Some(batch)) => Axes::new([self.columns.count, steps, batch, width]),
+            (rows, None) => Axes::new([self.columns.count, rows, width]),
         }
     }
 
     /// Vectors of all steps, if they are given.
-    fn series<'a, T: Number>(
+    fn series<'a, T: ArrayNumber>(
         &self,
         operands: &impl Operands<'a>,
         slot: usize,
@@ -130,13 +130,16 @@ impl Sizes {
 /// A call.
 pub struct Call<'a> {
     pub sizes: Sizes,
-    pub options: Options<'a>,
+    pub options: RecurrenceOptions<'a>,
     pub steps: Steps,
 }
 
 impl<'a> Call<'a> {
     /// That of these operands, without a look at those that may be absent.
-    pub fn of<A: Array>([u, x, h0, .., tau, batch_sizes]: &Inputs<A>, options: Options<'a>) -> Reading<Self> {
+    pub fn of<A: AnyArray>(
+        [u, x, h0, .., tau, batch_sizes]: &Inputs<A>,
+        options: RecurrenceOptions<'a>,
+    ) -> Reading<Self> {
         let (Some(u), Some(x)) = (u, x) else {
             return Err(Refusal::invalid("expected u and x, got None"));
         };
@@ -171,12 +174,12 @@ impl<'a> Call<'a> {
     }
 
     /// That of sequences in this order, or the other one where time runs backwards.
-    pub fn new(sizes: Sizes, options: Options<'a>, steps: Steps) -> Result<Self, Error> {
+    pub fn new(sizes: Sizes, options: RecurrenceOptions<'a>, steps: Steps) -> Result<Self, Error> {
         Ok(Self { sizes, options, steps: if options.reverse { steps.reversed()? } else { steps } })
     }
 
     /// Requires the shapes of the operands that may be absent.
-    pub fn require<A: Array>(&self, inputs: &Inputs<A>) -> Reading<()> {
+    pub fn require<A: AnyArray>(&self, inputs: &Inputs<A>) -> Reading<()> {
         let Some(u) = &inputs[0] else { return Ok(()) };
         let columns = &self.sizes.columns;
         for (slot, array) in inputs.iter().enumerate().take(H).skip(H0) {
@@ -188,10 +191,10 @@ impl<'a> Call<'a> {
 }
 
 /// The sequences of all problems, over the vectors `x`.
-pub fn sequence<'a, T: Number<Real: Number>>(
+pub fn sequence<'a, T: ArrayNumber<Real: ArrayNumber>>(
     operands: &impl Operands<'a>,
     sizes: &Sizes,
-    options: &Options<'_>,
+    options: &RecurrenceOptions<'_>,
     steps: Steps,
     x: Series<'a, T>,
 ) -> Reading<Sequence<'a, T>> {
@@ -214,7 +217,10 @@ pub fn sequence<'a, T: Number<Real: Number>>(
 }
 
 impl Call<'_> {
-    fn sequence<'a, T: Number<Real: Number>>(self, caller: &impl Caller<'a>) -> Reading<(Sizes, Sequence<'a, T>)> {
+    fn sequence<'a, T: ArrayNumber<Real: ArrayNumber>>(
+        self,
+        caller: &impl Caller<'a>,
+    ) -> Reading<(Sizes, Sequence<'a, T>)> {
         let Self { sizes, options, steps } = self;
         let x = given("x", sizes.series(caller, X, sizes.d)?)?;
         let sequence = sequence(caller, &sizes, &options, steps, x)?;

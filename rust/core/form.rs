@@ -1,14 +1,17 @@
 //! Which entries of `U` count.
 
-/// Which entries of `U` its columns consist of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// Column `j` (from 0) begins on the diagonal, behind `j` zeros: `m <= n`.
-    Trapezoidal,
-    /// Below the diagonal, which has implied ones, as in LAPACK.
-    UnitTrapezoidal,
-    /// All of them: any `m`.
-    Full,
+members! {
+    /// Which entries of `U` its columns consist of.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum Form {
+        /// Column `j` (from 0) begins on the diagonal, behind `j` zeros: `m <= n`.
+        Trapezoidal,
+        /// Below the diagonal, which has implied ones, as in LAPACK.
+        UnitTrapezoidal,
+        /// All of them: any `m`.
+        Full,
+    }
 }
 
 impl Form {

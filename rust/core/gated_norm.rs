@@ -19,14 +19,14 @@
 
 use crate::error::{Error, Result};
 use crate::exponential::Exponential;
-use crate::lengths::{product, require};
+use crate::lengths::{flops, product, require};
 use crate::memory::Buffer;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::vector::dot;
 use crate::stored::{NumbersMut, Tokens};
 use crate::threads::Context;
 use crate::view::Shared;
-use crate::workspace::Rows;
+use crate::workspace::WorkRows;
 
 /// Rows of a task, whose contributions to `dw` are added up.
 const TASK: usize = 512;
@@ -34,11 +34,11 @@ const TASK: usize = 512;
 const TILE: usize = 16;
 
 /// What a norm reads.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Operands<'a, T> {
     /// Number of rows.
     pub rows: usize,
-    /// `(1, rows, 1, width)`.
+    /// `(batch, tokens, 1, width)`, `rows` vectors in all.
     pub x: Tokens<'a, T>,
     /// The gates, like `x`.
     pub z: Tokens<'a, T>,
@@ -51,6 +51,7 @@ pub struct Operands<'a, T> {
 }
 
 /// Gradients of the operands, those that are wanted.
+#[derive(Debug)]
 pub struct Gradients<'a, T> {
     /// Like `x`, row after row.
     pub x: Option<NumbersMut<'a, T>>,
@@ -74,7 +75,7 @@ impl<T: Exponential> Operands<'_, T> {
         self.z.expect("z", [rows, 1, width])
     }
 
-    fn check_like(&self, name: &str, array: Option<&NumbersMut<'_, T>>) -> Result<()> {
+    fn check_like(&self, name: &'static str, array: Option<&NumbersMut<'_, T>>) -> Result<()> {
         require(1, &[(name, array.map(NumbersMut::len), &[self.rows, self.width()])])
     }
 
@@ -108,12 +109,12 @@ pub(crate) fn forward_of_type<T: Exponential>(
     operands.check_like("out", Some(&out))?;
     let (isa, width) = (context.isa, operands.width());
     let out = out.rows(width);
-    context.run(operands.tasks(), operands.rows.saturating_mul(20 * width), &|task, cancel| {
+    context.run(operands.tasks(), flops(&[20, operands.rows, width]), &|task, cancel| {
         cancel.check()?;
-        let (mut x, mut z) = (Rows::zeroed(TILE, width)?, Rows::zeroed(TILE, width)?);
+        let (mut x, mut z) = (WorkRows::zeroed(TILE, width)?, WorkRows::zeroed(TILE, width)?);
         for tile in operands.tiles(task) {
-            x.read(isa, 0, operands.x.rows(tile, 0));
-            z.read(isa, 0, operands.z.rows(tile, 0));
+            read(isa, &operands.x, tile, &mut x);
+            read(isa, &operands.z, tile, &mut z);
             for i in 0..tile.1 {
                 let inverse = inverse_norm(isa, x.row(i), operands.epsilon);
                 normalised(isa, inverse, operands.weight, z.row(i), operands.silu, x.row_mut(i));
@@ -125,7 +126,7 @@ pub(crate) fn forward_of_type<T: Exponential>(
     })
 }
 
-/// Computes gradients from those of the outputs, `(1, rows, 1, width)`.
+/// Computes gradients from those of the outputs, `(batch, tokens, 1, width)`.
 pub fn backward<T: Exponential>(
     context: &mut Context<'_>,
     operands: Operands<'_, T>,
@@ -151,17 +152,17 @@ pub(crate) fn backward_of_type<T: Exponential>(
     let [of_x, of_z] = [&mut gradients.x, &mut gradients.z].map(|array| array.as_mut().map(|array| array.rows(width)));
     let mut sums: Buffer<T> = Buffer::zeroed(operands.tasks().saturating_mul(width))?;
     let shared = Shared(sums.ptr_mut());
-    context.run(operands.tasks(), operands.rows.saturating_mul(50 * width), &|task, cancel| {
+    context.run(operands.tasks(), flops(&[50, operands.rows, width]), &|task, cancel| {
         cancel.check()?;
         let [mut x, mut z, mut grad] =
-            [Rows::zeroed(TILE, width)?, Rows::zeroed(TILE, width)?, Rows::zeroed(TILE, width)?];
-        let mut products = Rows::zeroed(1, width)?;
+            [WorkRows::zeroed(TILE, width)?, WorkRows::zeroed(TILE, width)?, WorkRows::zeroed(TILE, width)?];
+        let mut products = WorkRows::zeroed(1, width)?;
         // SAFETY: tasks have numbers of their own.
         let sum = unsafe { std::slice::from_raw_parts_mut(shared.get().add(task * width), width) };
         for tile in operands.tiles(task) {
-            x.read(isa, 0, operands.x.rows(tile, 0));
-            z.read(isa, 0, operands.z.rows(tile, 0));
-            grad.read(isa, 0, grad_out.rows(tile, 0));
+            for (from, to) in [(&operands.x, &mut x), (&operands.z, &mut z), (&grad_out, &mut grad)] {
+                read(isa, from, tile, to);
+            }
             for i in 0..tile.1 {
                 let inverse = inverse_norm(isa, x.row(i), operands.epsilon);
                 let (x, z, grad) = (x.row(i), z.row_mut(i), grad.row_mut(i));
@@ -185,6 +186,15 @@ pub(crate) fn backward_of_type<T: Exponential>(
         }
     }
     Ok(())
+}
+
+/// Reads the rows of a tile.
+fn read<T: Exponential>(isa: InstructionSet, from: &Tokens<'_, T>, tile: (usize, usize), to: &mut WorkRows<T>) {
+    let mut first = 0;
+    for piece in from.pieces(tile, 0) {
+        to.read(isa, first, piece);
+        first += piece.count;
+    }
 }
 
 fn inverse_norm<T: Exponential>(isa: InstructionSet, x: &[T], epsilon: T) -> T {

@@ -10,7 +10,7 @@ use crate::scalar::Scalar;
 use crate::stack::StackMut;
 
 /// Gradients to be written; what is `None` is not computed.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Gradients<'a, T: Scalar> {
     /// `dL/dU (count, n, m)`, the gradient of `u_1` last.
     pub u: Option<&'a mut [T]>,
@@ -24,7 +24,7 @@ pub struct Gradients<'a, T: Scalar> {
 
 impl<T: Scalar> Gradients<'_, T> {
     /// How many vectors each problem has, if `vectors` and these arrays fit.
-    pub(crate) fn check(&self, w: &Operator<'_, T>, vectors: &[(&str, usize)]) -> Result<usize> {
+    pub(crate) fn check(&self, w: &Operator<'_, T>, vectors: &[(&'static str, usize)]) -> Result<usize> {
         let len = |x: &Option<&mut [T]>| x.as_ref().map(|x| x.len());
         let rows = w.vectors(vectors)?;
         w.require(&[

@@ -1,9 +1,9 @@
-//! The check of the lengths of arrays.
+//! The check of the lengths of arrays, and products of sizes.
 
 use crate::error::{Error, Result};
 
 /// The name of an array, its length if it is there, and the sizes whose product each problem has.
-pub type Length<'a> = (&'a str, Option<usize>, &'a [usize]);
+pub type Length<'a> = (&'static str, Option<usize>, &'a [usize]);
 
 /// Refuses arrays of other lengths for `count` problems, and sizes whose product leaves the address space.
 pub fn require(count: usize, arrays: &[Length<'_>]) -> Result<()> {
@@ -20,8 +20,13 @@ pub fn product(sizes: &[usize]) -> Option<usize> {
     sizes.iter().try_fold(1_usize, |product, &size| product.checked_mul(size))
 }
 
+/// The product of these sizes, at most `usize::MAX`: work, which decides how many threads share it.
+pub fn flops(sizes: &[usize]) -> usize {
+    sizes.iter().fold(1, |product, &size| product.saturating_mul(size))
+}
+
 #[cold]
-fn refusal(name: &str, len: usize, count: usize, sizes: &[usize]) -> Error {
-    let sizes: Vec<_> = [count].iter().filter(|&&count| count != 1).chain(sizes).map(ToString::to_string).collect();
-    Error::InvalidArgument(format!("{name}: expected {} numbers, got {len}", sizes.join(" x ")))
+fn refusal(name: &'static str, found: usize, count: usize, sizes: &[usize]) -> Error {
+    let expected = [count].iter().filter(|&&count| count != 1).chain(sizes).copied().collect();
+    Error::Length { name, expected, found }
 }

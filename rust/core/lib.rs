@@ -108,8 +108,24 @@
 //!
 //! # Errors
 //!
-//! Every function checks the lengths of its arrays. One that does not fit is an [`Error::InvalidArgument`], and memory that
+//! Every function checks the lengths of its arrays. What does not fit is refused ([`Error::is_invalid_argument`]); memory that
 //! cannot be had an [`Error::OutOfMemory`]. NaN and infinity propagate. No call modifies what it reads.
+#![warn(missing_debug_implementations)]
+
+/// Defines an enumeration, and an array of all its members, which tests read.
+macro_rules! members {
+    ($(#[$of_all:meta])* pub enum $name:ident { $($(#[$of_one:meta])* $member:ident,)+ }) => {
+        $(#[$of_all])*
+        pub enum $name {
+            $($(#[$of_one])* $member,)+
+        }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: [Self; [$(Self::$member),+].len()] = [$(Self::$member),+];
+        }
+    };
+}
 
 pub mod apply;
 #[doc(hidden)]

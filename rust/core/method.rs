@@ -3,15 +3,18 @@
 use crate::form::Form;
 use crate::view::Shape;
 
-/// The way a product of reflections is applied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// One reflection after the other (Algorithm 1).
-    Reflections,
-    /// Compact WY, never forming W.
-    Wy,
-    /// W is formed.
-    Dense,
+members! {
+    /// The way a product of reflections is applied.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum Method {
+        /// One reflection after the other (Algorithm 1).
+        Reflections,
+        /// Compact WY, never forming W.
+        Wy,
+        /// W is formed.
+        Dense,
+    }
 }
 
 /// Expected time of each method, forward and backward, in microseconds: measured with one thread, float32 and complex64,

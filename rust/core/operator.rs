@@ -5,13 +5,14 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 pub use crate::form::Form;
-use crate::lengths::{self, Length, product};
+use crate::lengths::{self, Length, flops, product};
 use crate::memory::{Buffer, collected, filled};
 use crate::method::{Costs, Method};
 use crate::number::{Number, Real};
 use crate::rows::Rows;
 use crate::scalar::Scalar;
 use crate::simd::isa::{InstructionSet, simd};
+use crate::view::Shape;
 
 /// Products `W` of reflections, one for each problem, or their adjoints `W*`.
 ///
@@ -26,7 +27,7 @@ use crate::simd::isa::{InstructionSet, simd};
 ///
 /// For real trapezoidal columns and `m == n` the last column is the single number `u_1`, a factor on the last
 /// coordinate and not a reflection: `W = W_1 diag(1, .., 1, u_1)`. Complex `W` may have phases, `W = W_1 diag(exp(i theta))`.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Operator<'a, T: Scalar> {
     count: usize,
     n: usize,
@@ -38,6 +39,21 @@ pub struct Operator<'a, T: Scalar> {
     pub(crate) units: Cow<'a, [T]>,
     adjoint: bool,
     method: Option<Method>,
+}
+
+/// Refuses sizes that no `U (n, m)` of this form has.
+pub(crate) fn check_shape<T: Scalar>((n, m): Shape, form: Form) -> Result<()> {
+    if n == 0 || m == 0 || (m > n && form != Form::Full) {
+        let sizes = if form == Form::Full { "n >= 1 and m >= 1" } else { "1 <= m <= n" };
+        return Err(Error::value("", sizes, format!("n = {n}, m = {m}")));
+    }
+    if T::COMPLEX && m == n && form == Form::Trapezoidal {
+        return Err(Error::InvalidArgument(format!(
+            "a complex U takes at most n - 1 = {} reflections, got m = {m}; phases supply the rest of U(n)",
+            n - 1
+        )));
+    }
+    Ok(())
 }
 
 impl<'a, T: Scalar> Operator<'a, T> {
@@ -55,20 +71,14 @@ impl<'a, T: Scalar> Operator<'a, T> {
         tau: Option<&'a [T]>,
     ) -> Result<Self> {
         let entries = entries.into().read("u", m)?;
-        let invalid = |text: String| Err(Error::InvalidArgument(text));
-        if n == 0 || m == 0 || (m > n && form != Form::Full) {
-            let sizes = if form == Form::Full { "n >= 1 and m >= 1" } else { "1 <= m <= n" };
-            return invalid(format!("expected {sizes}, got n = {n}, m = {m}"));
-        }
-        if T::COMPLEX && m == n && form == Form::Trapezoidal {
-            return invalid(format!(
-                "a complex U takes at most n - 1 = {} reflections, got m = {m}; phases supply the rest of U(n)",
-                n - 1
-            ));
+        check_shape::<T>((n, m), form)?;
+        let largest = n.max(m);
+        if product(&[largest, largest, size_of::<T::Wide>()]).is_none() {
+            return Err(Error::Shape { name: "W", shape: vec![largest; 2] });
         }
         lengths::require(count, &[("u", Some(entries.len()), &[n, m]), ("tau", tau.map(<[T]>::len), &[m])])?;
         if form != Form::Full && tau.is_some() != form.has_ones() {
-            return invalid("tau: expected it with ones on the diagonal or full columns".to_owned());
+            return Err(Error::unlike("tau", "it with ones on the diagonal or full columns"));
         }
         Ok(Self { count, n, m, form, entries, tau, units: Cow::Borrowed(&[]), adjoint: false, method: None })
     }
@@ -77,7 +87,8 @@ impl<'a, T: Scalar> Operator<'a, T> {
     pub fn with_phases(self, theta: &[T::Real]) -> Result<Self> {
         let n = self.n;
         if !T::COMPLEX || (theta.len() != n && product(&[self.count, n]) != Some(theta.len())) {
-            return Err(Error::InvalidArgument(format!("phases: expected {n} real numbers and a complex u")));
+            let expected = format!("{n} real numbers and a complex u").into();
+            return Err(Error::Value { name: "phases", expected, found: None });
         }
         Ok(Self { units: Cow::Owned(collected(theta.iter().map(|&angle| T::unit(angle)))?), ..self })
     }
@@ -141,7 +152,7 @@ impl<'a, T: Scalar> Operator<'a, T> {
     /// Approximate flops of all applications to `rows` vectors each, including the normalisation of the columns. They decide
     /// only how work is spread over threads.
     pub(crate) fn flops(&self, rows: usize) -> usize {
-        (self.n * self.m).saturating_mul(rows.saturating_mul(8).saturating_add(32)).saturating_mul(self.count)
+        flops(&[self.n, self.m, rows.saturating_mul(8).saturating_add(32), self.count])
     }
 
     /// Refuses arrays that are not of these sizes for each problem.
@@ -150,7 +161,7 @@ impl<'a, T: Scalar> Operator<'a, T> {
     }
 
     /// How many vectors each problem has, if all arrays hold as many as the first.
-    pub(crate) fn vectors(&self, arrays: &[(&str, usize)]) -> Result<usize> {
+    pub(crate) fn vectors(&self, arrays: &[(&'static str, usize)]) -> Result<usize> {
         let rows = arrays[0].1.checked_div(self.count * self.n).unwrap_or(0);
         arrays.iter().try_for_each(|&(name, len)| self.require(&[(name, Some(len), &[rows, self.n])]))?;
         Ok(rows)

@@ -4,6 +4,7 @@
 //! cache while all columns pass. Unpacked, they may lie a power of two apart and evict each other.
 
 use crate::error::Result;
+use crate::lengths::flops;
 use crate::memory::{Buffer, padded};
 use crate::scalar::Scalar;
 use crate::simd::epilogue::Store;
@@ -34,7 +35,7 @@ pub unsafe fn product<T: Scalar>(
     let blocks = rows.div_ceil(ROWS);
     let most = cols.div_ceil(MOST_COLUMNS).max(TASKS / blocks.max(1));
     let bounds = slices(cols, FEWEST_COLUMNS, most.next_power_of_two());
-    context.run(blocks * (bounds.len() - 1), 2 * rows * cols * k, &|i, cancel| {
+    context.run(blocks * (bounds.len() - 1), flops(&[2, rows, cols, k]), &|i, cancel| {
         let row = i % blocks * ROWS;
         let (rows, col, end) = (ROWS.min(rows - row), bounds[i / blocks], bounds[i / blocks + 1]);
         let mut packed = Buffer::scratch(ROWS * PIECE.min(k))?;

@@ -26,24 +26,28 @@ use crate::number::Number;
 /// assert!((c[1] - 10.0 * c[0]).abs() < 1e-12);
 /// # Ok::<(), householder::Error>(())
 /// ```
-pub struct Rows<'a, T>(Source<'a, T>);
+#[derive(Debug)]
+pub struct Rows<'a, T>(RowsSource<'a, T>);
 
-enum Source<'a, T> {
+#[derive(Debug)]
+enum RowsSource<'a, T> {
     Slice(&'a [T]),
     Strided(Strided<*const T>, PhantomData<&'a [T]>),
 }
 
 /// Rows of numbers to be written. They are computed elsewhere and copied here if they do not stand one after the other.
-pub struct RowsMut<'a, T>(Target<'a, T>);
+#[derive(Debug)]
+pub struct RowsMut<'a, T>(RowsTarget<'a, T>);
 
-enum Target<'a, T> {
+#[derive(Debug)]
+enum RowsTarget<'a, T> {
     Slice(&'a mut [T]),
     Strided(Strided<*mut T>, PhantomData<&'a mut [T]>),
 }
 
 /// Entry `j` of row `i` is at `first[i * strides[0] + j * strides[1]]`. Whoever makes one owns all entries of the shape, as
 /// long as the rows that it stands in live.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Strided<P> {
     first: P,
     shape: [usize; 2],
@@ -52,12 +56,12 @@ struct Strided<P> {
 
 impl<P: Copy> Strided<P> {
     /// How many entries there are, if the rows have `width` of them.
-    fn len(&self, name: &str, width: usize) -> Result<usize> {
+    fn len(&self, name: &'static str, width: usize) -> Result<usize> {
         let [rows, columns] = self.shape;
         if columns != width {
-            return Err(Error::InvalidArgument(format!("{name}: expected rows of {width} numbers, got {columns}")));
+            return Err(Error::Width { name, expected: width, found: columns });
         }
-        rows.checked_mul(columns).ok_or_else(|| Error::InvalidArgument(format!("{name}: {rows} rows are too many")))
+        rows.checked_mul(columns).ok_or_else(|| Error::Shape { name, shape: self.shape.to_vec() })
     }
 
     /// Whether the rows stand one after the other.
@@ -80,29 +84,28 @@ fn within(len: usize, shape: [usize; 2], strides: [usize; 2]) -> Result<[isize; 
     if shape.contains(&0) || last.is_some_and(|last| last < len) {
         return Ok(strides.map(|stride| stride as isize));
     }
-    let text = format!("rows: expected {shape:?} numbers at distances {strides:?} among {len}");
-    Err(Error::InvalidArgument(text))
+    Err(Error::Reach { shape: shape.to_vec(), strides: strides.to_vec(), found: len })
 }
 
 impl<'a, T: Number> Rows<'a, T> {
     /// Rows of that shape: entry `j` of row `i` is `numbers[i * strides[0] + j * strides[1]]`.
     pub fn strided(numbers: &'a [T], shape: [usize; 2], strides: [usize; 2]) -> Result<Self> {
         let strides = within(numbers.len(), shape, strides)?;
-        Ok(Self(Source::Strided(Strided { first: numbers.as_ptr(), shape, strides }, PhantomData)))
+        Ok(Self(RowsSource::Strided(Strided { first: numbers.as_ptr(), shape, strides }, PhantomData)))
     }
 
     /// All rows, of `width` numbers each, one after the other.
     #[inline]
-    pub(crate) fn read(self, name: &str, width: usize) -> Result<Cow<'a, [T]>> {
+    pub(crate) fn read(self, name: &'static str, width: usize) -> Result<Cow<'a, [T]>> {
         match self.0 {
-            Source::Slice(numbers) => Ok(Cow::Borrowed(numbers)),
-            Source::Strided(rows, _) => rows.read(name, width),
+            RowsSource::Slice(numbers) => Ok(Cow::Borrowed(numbers)),
+            RowsSource::Strided(rows, _) => rows.read(name, width),
         }
     }
 }
 
 impl<T: Number> Strided<*const T> {
-    fn read<'a>(self, name: &str, width: usize) -> Result<Cow<'a, [T]>> {
+    fn read<'a>(self, name: &'static str, width: usize) -> Result<Cow<'a, [T]>> {
         let len = self.len(name, width)?;
         if len == 0 {
             return Ok(Cow::Borrowed(&[]));
@@ -123,27 +126,31 @@ impl<'a, T: Number> RowsMut<'a, T> {
         let [near, far] = if strides[0] < strides[1] { [0, 1] } else { [1, 0] };
         let apart = |i: usize, least: usize| shape[i] <= 1 || strides[i] > least;
         let is_apart = apart(near, 0) && apart(far, shape[near].saturating_sub(1).saturating_mul(strides[near]));
-        let strides = within(numbers.len(), shape, strides)?;
+        let within = within(numbers.len(), shape, strides)?;
         if !is_apart {
-            let text = format!("rows: expected {shape:?} numbers apart from each other, got distances {strides:?}");
-            return Err(Error::InvalidArgument(text));
+            return Err(Error::Overlap { shape, strides });
         }
-        Ok(Self(Target::Strided(Strided { first: numbers.as_mut_ptr(), shape, strides }, PhantomData)))
+        Ok(Self(RowsTarget::Strided(Strided { first: numbers.as_mut_ptr(), shape, strides: within }, PhantomData)))
     }
 
     /// Calls `compute` with memory for all rows, of `width` numbers each, one after the other. Numbers that it leaves as they
     /// are may become zero.
     #[inline]
-    pub(crate) fn write<R>(self, name: &str, width: usize, compute: impl FnOnce(&mut [T]) -> Result<R>) -> Result<R> {
+    pub(crate) fn write<R>(
+        self,
+        name: &'static str,
+        width: usize,
+        compute: impl FnOnce(&mut [T]) -> Result<R>,
+    ) -> Result<R> {
         match self.0 {
-            Target::Slice(numbers) => compute(numbers),
-            Target::Strided(rows, _) => rows.write(name, width, compute),
+            RowsTarget::Slice(numbers) => compute(numbers),
+            RowsTarget::Strided(rows, _) => rows.write(name, width, compute),
         }
     }
 }
 
 impl<T: Number> Strided<*mut T> {
-    fn write<R>(self, name: &str, width: usize, compute: impl FnOnce(&mut [T]) -> Result<R>) -> Result<R> {
+    fn write<R>(self, name: &'static str, width: usize, compute: impl FnOnce(&mut [T]) -> Result<R>) -> Result<R> {
         let len = self.len(name, width)?;
         if len == 0 {
             return compute(&mut []);
@@ -166,12 +173,12 @@ macro_rules! slices {
     ($($slice:ty, $($length:ident)?);+) => {
         $(impl<'a, T $(, const $length: usize)?> From<&'a $slice> for Rows<'a, T> {
             fn from(numbers: &'a $slice) -> Self {
-                Self(Source::Slice(numbers))
+                Self(RowsSource::Slice(numbers))
             }
         }
         impl<'a, T $(, const $length: usize)?> From<&'a mut $slice> for RowsMut<'a, T> {
             fn from(numbers: &'a mut $slice) -> Self {
-                Self(Target::Slice(numbers))
+                Self(RowsTarget::Slice(numbers))
             }
         })+
     };
@@ -185,13 +192,13 @@ mod of_ndarray {
 
     use ndarray::{ArrayView1, ArrayView2, ArrayViewMut1, ArrayViewMut2};
 
-    use super::{Rows, RowsMut, Source, Strided, Target};
+    use super::{Rows, RowsMut, RowsSource, RowsTarget, Strided};
 
     impl<'a, T> From<ArrayView2<'a, T>> for Rows<'a, T> {
         fn from(view: ArrayView2<'a, T>) -> Self {
             let (shape, strides) = ([view.nrows(), view.ncols()], [view.strides()[0], view.strides()[1]]);
             // The view owns its entries, as this does.
-            Self(Source::Strided(Strided { first: view.as_ptr(), shape, strides }, PhantomData))
+            Self(RowsSource::Strided(Strided { first: view.as_ptr(), shape, strides }, PhantomData))
         }
     }
 
@@ -199,7 +206,7 @@ mod of_ndarray {
         fn from(mut view: ArrayViewMut2<'a, T>) -> Self {
             let (shape, strides) = ([view.nrows(), view.ncols()], [view.strides()[0], view.strides()[1]]);
             // As above; entries of a mutable view are apart from each other.
-            Self(Target::Strided(Strided { first: view.as_mut_ptr(), shape, strides }, PhantomData))
+            Self(RowsTarget::Strided(Strided { first: view.as_mut_ptr(), shape, strides }, PhantomData))
         }
     }
 
@@ -223,13 +230,13 @@ mod of_faer {
 
     use faer::{MatMut, MatRef};
 
-    use super::{Rows, RowsMut, Source, Strided, Target};
+    use super::{Rows, RowsMut, RowsSource, RowsTarget, Strided};
 
     impl<'a, T> From<MatRef<'a, T>> for Rows<'a, T> {
         fn from(view: MatRef<'a, T>) -> Self {
             let (shape, strides) = ([view.nrows(), view.ncols()], [view.row_stride(), view.col_stride()]);
             // The view owns its entries, as this does.
-            Self(Source::Strided(Strided { first: view.as_ptr(), shape, strides }, PhantomData))
+            Self(RowsSource::Strided(Strided { first: view.as_ptr(), shape, strides }, PhantomData))
         }
     }
 
@@ -237,7 +244,7 @@ mod of_faer {
         fn from(view: MatMut<'a, T>) -> Self {
             let (shape, strides) = ([view.nrows(), view.ncols()], [view.row_stride(), view.col_stride()]);
             // As above; entries of a mutable view are apart from each other.
-            Self(Target::Strided(Strided { first: view.as_ptr_mut(), shape, strides }, PhantomData))
+            Self(RowsTarget::Strided(Strided { first: view.as_ptr_mut(), shape, strides }, PhantomData))
         }
     }
 }

@@ -14,7 +14,8 @@ use crate::simd::isa::{InstructionSet, simd};
 use crate::view::View;
 
 /// Numbers to read.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Numbers<'a, T> {
     /// Of the type that is computed with.
     Full(&'a [T]),
@@ -25,6 +26,8 @@ pub enum Numbers<'a, T> {
 }
 
 /// Numbers to be written. They are rounded to nearest, ties to even.
+#[derive(Debug)]
+#[non_exhaustive]
 pub enum NumbersMut<'a, T> {
     /// Of the type that is computed with.
     Full(&'a mut [T]),
@@ -72,18 +75,18 @@ impl<T> NumbersMut<'_, T> {
     }
 
     /// The first of rows of `width` numbers, one after the other.
-    pub(crate) fn rows(&mut self, width: usize) -> Stored<T> {
+    pub(crate) fn rows(&mut self, width: usize) -> StoredRows<T> {
         let (ptr, format) = match self {
             Self::Full(numbers) => (numbers.as_mut_ptr().cast(), Format::Full),
             Self::BFloat16(numbers) => (numbers.as_mut_ptr().cast(), Format::BFloat16),
             Self::Float16(numbers) => (numbers.as_mut_ptr().cast(), Format::Float16),
         };
-        Stored { ptr, format, ld: width, count: self.len().checked_div(width).unwrap_or(0), numbers: PhantomData }
+        StoredRows { ptr, format, ld: width, count: self.len().checked_div(width).unwrap_or(0), numbers: PhantomData }
     }
 }
 
 /// Rows `(batch, tokens, heads, width)` to read. Each row is contiguous. The axes before may have any strides.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Tokens<'a, T> {
     numbers: Numbers<'a, T>,
     layout: Option<([usize; 4], [usize; 3])>,
@@ -113,30 +116,44 @@ macro_rules! arrays {
 arrays!([T],; Vec<T>,; [T; N], N);
 
 impl<'a, T> Tokens<'a, T> {
-    /// Row `(i, j, k)` begins at `numbers[i strides[0] + j strides[1] + k strides[2]]`.
+    /// Row `(i, j, k)` begins at `numbers[i strides[0] + j strides[1] + k strides[2]]`. The stride of an axis of one is never used.
     pub fn strided(numbers: Numbers<'a, T>, shape: [usize; 4], strides: [usize; 3]) -> Result<Self> {
-        let [axes @ .., width] = shape;
-        let reach = axes.iter().zip(strides).try_fold(width, |reach, (&size, stride)| {
-            (size - usize::from(size > 0)).checked_mul(stride)?.checked_add(reach)
-        });
-        if !shape.contains(&0) && reach.is_none_or(|reach| reach > numbers.len()) {
-            let text = format!("rows: expected {shape:?} numbers at distances {strides:?} among {}", numbers.len());
-            return Err(Error::InvalidArgument(text));
+        let is_empty = shape.contains(&0);
+        let strides = [0, 1, 2].map(|i: usize| if is_empty || shape[i] == 1 { 0 } else { strides[i] });
+        let ends = || shape.iter().zip(strides).map(|(&size, stride)| (size - 1).checked_mul(stride));
+        let reach = || ends().try_fold(shape[3], |reach, end| reach.checked_add(end?));
+        if !is_empty && reach().is_none_or(|reach| reach > numbers.len()) {
+            let (shape, strides) = (shape.to_vec(), strides.to_vec());
+            return Err(Error::Reach { shape, strides, found: numbers.len() });
         }
         Ok(Self { numbers, layout: Some((shape, strides)) })
     }
 
-    /// Requires so many tokens in all batches, of so many heads and so wide. Their product is known to be a size.
-    pub(crate) fn expect(&mut self, name: &str, [tokens, heads, width]: [usize; 3]) -> Result<()> {
+    /// Checks the shape `[tokens, heads, width]`, with tokens counted over all batches. Its product must fit in usize.
+    pub(crate) fn expect(&mut self, name: &'static str, [tokens, heads, width]: [usize; 3]) -> Result<()> {
         let (layout, expected) = (([1, tokens, heads, width], [0, heads * width, width]), tokens * heads * width);
         let (shape, strides) = self.layout.unwrap_or(layout);
         let found = if self.layout.is_some() { product(&shape) } else { Some(self.numbers.len()) };
         if found != Some(expected) || shape[2..] != [heads, width] {
-            let text = format!("{name}: expected {expected} numbers, got {}", found.unwrap_or(usize::MAX));
-            return Err(Error::InvalidArgument(text));
+            return Err(Error::Length { name, expected: vec![expected], found: found.unwrap_or(usize::MAX) });
         }
         self.layout = Some((shape, strides));
         Ok(())
+    }
+
+    /// Checks that the rows of each of these sequences of tokens, counted over all batches, are at one distance from each other.
+    pub(crate) fn expect_even(
+        &self,
+        name: &'static str,
+        sequences: impl IntoIterator<Item = Range<usize>>,
+    ) -> Result<()> {
+        let ([_, each, ..], [of_batch, of_token, _]) = self.layout();
+        let is_of_one_batch =
+            |tokens: Range<usize>| tokens.len() <= 1 || tokens.start / each == (tokens.end - 1) / each;
+        if of_batch == each * of_token || sequences.into_iter().all(is_of_one_batch) {
+            return Ok(());
+        }
+        Err(Error::Uneven { name })
     }
 
     fn layout(&self) -> ([usize; 4], [usize; 3]) {
@@ -148,19 +165,32 @@ impl<'a, T> Tokens<'a, T> {
         self.layout().0.iter().product()
     }
 
-    /// Whether the rows of these tokens, counted over all batches, are at one distance from each other.
-    pub(crate) fn are_even(&self, tokens: Range<usize>) -> bool {
-        let ([_, each, ..], [of_batch, of_token, _]) = self.layout();
-        tokens.len() <= 1 || tokens.start / each == (tokens.end - 1) / each || of_batch == each * of_token
+    /// Tokens of a batch.
+    pub(crate) fn of_batch(&self) -> usize {
+        self.layout().0[1]
     }
 
-    /// `count` rows of a head, from a token on, counted over all batches.
-    pub(crate) fn rows(&self, (first, count): (usize, usize), head: usize) -> Stored<T> {
+    /// `count` rows of a head, from a token on, counted over all batches. They are at one distance from each other.
+    pub(crate) fn rows(&self, (first, count): (usize, usize), head: usize) -> StoredRows<T> {
         let ([_, tokens, ..], [of_batch, of_token, of_head]) = self.layout();
         let (ptr, format) = self.numbers.place();
         let batch = first.checked_div(tokens).unwrap_or(0);
-        let rows = Stored { ptr, format, ld: of_token, count, numbers: PhantomData };
+        let rows = StoredRows { ptr, format, ld: of_token, count, numbers: PhantomData };
         rows.skip(batch * of_batch + (first - batch * tokens) * of_token + head * of_head)
+    }
+
+    /// The same rows at any distances, in pieces of one batch each.
+    pub(crate) fn pieces(
+        &self,
+        (mut first, count): (usize, usize),
+        head: usize,
+    ) -> impl Iterator<Item = StoredRows<T>> {
+        let ([_, tokens, ..], end) = (self.layout().0, first + count);
+        std::iter::from_fn(move || {
+            let begin = first;
+            first = end.min(begin + tokens - begin.checked_rem(tokens)?);
+            (begin < end).then(|| self.rows((begin, first - begin), head))
+        })
     }
 }
 
@@ -176,7 +206,7 @@ enum Format {
 ///
 /// Who reads or writes them owns them meanwhile.
 #[derive(Clone, Copy)]
-pub(crate) struct Stored<T> {
+pub(crate) struct StoredRows<T> {
     ptr: *mut c_void,
     format: Format,
     ld: usize,
@@ -186,11 +216,11 @@ pub(crate) struct Stored<T> {
 }
 
 // SAFETY: whoever hands rows to several tasks promises that what one writes, no other touches at the same time.
-unsafe impl<T> Send for Stored<T> {}
+unsafe impl<T> Send for StoredRows<T> {}
 // SAFETY: as above.
-unsafe impl<T> Sync for Stored<T> {}
+unsafe impl<T> Sync for StoredRows<T> {}
 
-impl<T> Stored<T> {
+impl<T> StoredRows<T> {
     /// No rows.
     pub fn none() -> Self {
         Self { ptr: std::ptr::null_mut(), format: Format::Full, ld: 0, count: 0, numbers: PhantomData }
@@ -227,7 +257,7 @@ impl<T> Stored<T> {
     }
 }
 
-impl<T: Real> Stored<T> {
+impl<T: Real> StoredRows<T> {
     /// Copies `width` numbers of each row to workspace.
     ///
     /// # Safety

@@ -3,7 +3,7 @@
 /// Strided raw matrix pointer: entry `i` of vector `j` is at `ptr[i * step + j * ld]`; null means no operand.
 ///
 /// Kernels that take a view state which of its entries they read or write. Their caller owns these entries.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct View<T> {
     /// First entry of the first vector.
     pub ptr: *mut T,

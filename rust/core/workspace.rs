@@ -4,18 +4,18 @@ use crate::error::Result;
 use crate::memory::{Buffer, padded};
 use crate::number::{Number, Real};
 use crate::simd::isa::InstructionSet;
-use crate::stored::Stored;
+use crate::stored::StoredRows;
 use crate::view::View;
 
 /// Contiguous rows, padded to whole registers. Numbers beyond the width of a row are readable but meaningless.
-pub struct Rows<T: Number> {
+pub struct WorkRows<T: Number> {
     data: Buffer<T>,
     count: usize,
     width: usize,
     ld: usize,
 }
 
-impl<T: Number> Rows<T> {
+impl<T: Number> WorkRows<T> {
     /// Rows to be written before they are read.
     pub fn scratch(count: usize, width: usize) -> Result<Self> {
         let ld = padded::<T>(width);
@@ -70,10 +70,10 @@ impl<T: Number> Rows<T> {
     }
 }
 
-impl<T: Real> Rows<T> {
+impl<T: Real> WorkRows<T> {
     /// Reads rows of an array, which take the place of as many from `first` on.
     #[inline]
-    pub fn read(&mut self, isa: InstructionSet, first: usize, from: Stored<T>) {
+    pub fn read(&mut self, isa: InstructionSet, first: usize, from: StoredRows<T>) {
         assert!(first + from.count <= self.count, "workspace for fewer rows");
         // SAFETY: the caller gives rows of an array, and there are as many here.
         unsafe { from.read(isa, self.width, self.view(first, from.count)) }

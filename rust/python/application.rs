@@ -1,7 +1,9 @@
 //! `W h` and its gradients.
 
 use householder::apply::{self, Gradients, Saved};
-use householder_binding::apply::{Call, GRAD, GRADIENTS, H, OPERANDS, backward as gradients_of, forward as apply_to};
+use householder_binding::apply::{
+    ApplyCall, GRAD, GRADIENTS, H, OPERANDS, backward as gradients_of, forward as apply_to,
+};
 use householder_binding::by_dtype;
 use householder_binding::kept::fitting;
 use householder_binding::operands::{Arrays, Caller, Operands, each, named};
@@ -9,7 +11,7 @@ use pyo3::prelude::*;
 
 use crate::array::Array;
 use crate::call::{attempt, returned};
-use crate::kept::{Kept, held};
+use crate::kept::{PyKept, held};
 
 #[pyfunction]
 #[pyo3(signature = (u, h, out, phases, transpose, method, keep=false, shape="trapezoidal", tau=None))]
@@ -27,13 +29,13 @@ pub fn forward(
     attempt(u.py(), || {
         let (u, tau, h) = (Array::read(u)?, Array::optional(tau)?, Array::read(h)?);
         let (out, phases) = (Array::read(out)?, Array::optional(phases)?);
-        let call = Call::of(&u, &h, tau.is_some(), transpose, method, shape)?;
+        let call = ApplyCall::of(&u, &h, tau.is_some(), transpose, method, shape)?;
         call.columns.require_tau(&u, tau.as_ref())?;
         let arrays = Arrays::new(
             named(OPERANDS, [Some(&u), tau.as_ref(), Some(&h), None, phases.as_ref()]),
             [("out", Some(&out))],
         )?;
-        Ok(apply_to(&arrays, &call, keep)?.map(Kept::from))
+        Ok(apply_to(&arrays, &call, keep)?.map(PyKept::from))
     })
 }
 
@@ -47,14 +49,14 @@ pub fn backward(
     phases: Option<&Bound<'_, PyAny>>,
     transpose: bool,
     method: &str,
-    kept: Option<&Bound<'_, Kept>>,
+    kept: Option<&Bound<'_, PyKept>>,
     shape: &str,
     tau: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
     attempt(u.py(), || {
         let (u, tau, h) = (Array::read(u)?, Array::optional(tau)?, Array::read(h)?);
         let (grad_c, phases) = (Array::read(grad_c)?, Array::optional(phases)?);
-        let call = Call::of(&u, &h, tau.is_some(), transpose, method, shape)?;
+        let call = ApplyCall::of(&u, &h, tau.is_some(), transpose, method, shape)?;
         call.columns.require_tau(&u, tau.as_ref())?;
         let operands = named(OPERANDS, [Some(&u), tau.as_ref(), Some(&h), Some(&grad_c), phases.as_ref()]);
         let [grad_u, grad_h, grad_phases, grad_tau] = &Array::each(&gradients)?;
@@ -71,11 +73,11 @@ pub fn backward_in_place(
     h: &Bound<'_, PyAny>,
     grad: &Bound<'_, PyAny>,
     grad_u: &Bound<'_, PyAny>,
-    kept: Option<&Bound<'_, Kept>>,
+    kept: Option<&Bound<'_, PyKept>>,
 ) -> PyResult<Py<PyAny>> {
     attempt(u.py(), || {
         let (u, h, grad, grad_u) = (Array::read(u)?, Array::read(h)?, Array::read(grad)?, Array::read(grad_u)?);
-        let (call, dtype) = (Call::of(&u, &h, false, false, "wy", "trapezoidal")?, h.dtype);
+        let (call, dtype) = (ApplyCall::of(&u, &h, false, false, "wy", "trapezoidal")?, h.dtype);
         let operands = named(OPERANDS, [Some(&u), None, Some(&h)]);
         let arrays = Arrays::new(operands, [("grad", Some(&grad)), ("grad_u", Some(&grad_u))])?;
         by_dtype!(dtype, |T| {
@@ -100,7 +102,7 @@ pub fn forward_tape(
 ) -> PyResult<()> {
     returned(|| {
         let (u, h, tape, phases) = (Array::read(u)?, Array::read(h)?, Array::read(tape)?, Array::optional(phases)?);
-        let (call, dtype) = (Call::of(&u, &h, false, transpose, "auto", "trapezoidal")?, h.dtype);
+        let (call, dtype) = (ApplyCall::of(&u, &h, false, transpose, "auto", "trapezoidal")?, h.dtype);
         let operands = named(OPERANDS, [Some(&u), None, Some(&h), None, phases.as_ref()]);
         let arrays = Arrays::new(operands, [("tape", Some(&tape))])?;
         by_dtype!(dtype, |T| {
@@ -123,7 +125,7 @@ pub fn backward_tape(
     returned(|| {
         let (u, tape, grad_c, phases) =
             (Array::read(u)?, Array::read(tape)?, Array::read(grad_c)?, Array::optional(phases)?);
-        let (call, dtype) = (Call::of(&u, &grad_c, false, transpose, "auto", "trapezoidal")?, grad_c.dtype);
+        let (call, dtype) = (ApplyCall::of(&u, &grad_c, false, transpose, "auto", "trapezoidal")?, grad_c.dtype);
         let gradients = Array::each(&gradients)?;
         let names = ["u", "tau", "grad_c", "tape", "phases"];
         let operands = named(names, [Some(&u), None, Some(&grad_c), Some(&tape), phases.as_ref()]);

@@ -117,7 +117,7 @@ impl Deref for Array<'_, '_> {
     }
 }
 
-impl householder_binding::array::Array for Array<'_, '_> {
+impl householder_binding::array::AnyArray for Array<'_, '_> {
     fn describe(&self) -> Reading<String> {
         let [dtype, shape] = ["dtype", "shape"].map(|name| self.object.getattr(name).map_err(raised));
         let strides = self.object.call_method0("stride").or_else(|_| self.object.getattr("strides"));

@@ -18,10 +18,10 @@ pub fn to_python(refusal: Refusal) -> PyErr {
         Refusal::Foreign => PyTypeError::new_err("expected arrays or tensors that lie in memory of the CPU"),
         Refusal::Type(text) => PyTypeError::new_err(text),
         Refusal::Runtime(text) => PyRuntimeError::new_err(text),
-        Refusal::Core(Error::InvalidArgument(text)) => PyValueError::new_err(text),
+        Refusal::Core(error) if error.is_invalid_argument() => PyValueError::new_err(error.to_string()),
         Refusal::Core(Error::Interrupted) => PyKeyboardInterrupt::new_err(()),
         Refusal::Core(error @ Error::OutOfMemory { .. }) => PyMemoryError::new_err(error.to_string()),
-        Refusal::Core(error @ Error::Internal(_)) => PyRuntimeError::new_err(error.to_string()),
+        Refusal::Core(error) => PyRuntimeError::new_err(error.to_string()),
         Refusal::Raised(error) => *error.downcast().expect("an exception of Python"),
     }
 }

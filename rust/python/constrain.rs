@@ -1,6 +1,6 @@
 //! A sign or a number in [-1, 1] in the place of a latent `u_1`.
 
-use householder_binding::array::Array as _;
+use householder_binding::array::AnyArray as _;
 use householder_binding::by_dtype;
 use householder_binding::refusal::Refusal;
 use pyo3::prelude::*;

@@ -9,20 +9,20 @@ use crate::array::Array;
 use crate::call::attempt;
 
 /// Operands `x`, the weights and the bias, or their gradients.
-type Given<'py> = [Option<Bound<'py, PyAny>>; 3];
+type ConvolutionArrays<'py> = [Option<Bound<'py, PyAny>>; 3];
 
 /// Sizes of a call: sequences, vectors of a sequence, numbers of a vector, taps.
-type Shape = [usize; 4];
+type ConvolutionShape = [usize; 4];
 
-fn sizes([batch, tokens, channels, taps]: Shape) -> Sizes {
+fn sizes([batch, tokens, channels, taps]: ConvolutionShape) -> Sizes {
     Sizes { batch, tokens, channels, taps }
 }
 
 #[pyfunction]
 pub fn convolution_forward(
     py: Python<'_>,
-    inputs: Given<'_>,
-    shape: Shape,
+    inputs: ConvolutionArrays<'_>,
+    shape: ConvolutionShape,
     silu: bool,
     out: &Bound<'_, PyAny>,
 ) -> PyResult<Py<PyAny>> {
@@ -36,11 +36,11 @@ pub fn convolution_forward(
 #[pyfunction]
 pub fn convolution_backward(
     py: Python<'_>,
-    inputs: Given<'_>,
-    shape: Shape,
+    inputs: ConvolutionArrays<'_>,
+    shape: ConvolutionShape,
     silu: bool,
     grad_out: &Bound<'_, PyAny>,
-    gradients: Given<'_>,
+    gradients: ConvolutionArrays<'_>,
 ) -> PyResult<Py<PyAny>> {
     attempt(py, || {
         let [x, weight, bias] = Array::each(&inputs)?;

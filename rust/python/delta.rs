@@ -1,7 +1,7 @@
 //! The delta rule, and linear attention.
 
 use householder::delta::{self, Sizes};
-use householder_binding::delta::{self as operation, Call, GRADIENTS, slots, steps};
+use householder_binding::delta::{self as operation, DeltaCall, GRADIENTS, slots, steps};
 use householder_binding::operands::{Arrays, each};
 use householder_binding::refusal::Reading;
 use pyo3::prelude::*;
@@ -10,16 +10,16 @@ use crate::array::Array;
 use crate::call::{attempt, returned};
 
 /// Operands `q`, `k`, `v`, `beta`, `g`, the initial states and `skip`, or their gradients.
-type Given<'py> = [Option<Bound<'py, PyAny>>; 7];
+type DeltaArrays<'py> = [Option<Bound<'py, PyAny>>; 7];
 
 /// Sizes, offsets of the sequences, whether gates are by channel, the scale, and whether queries and keys are normalised.
-type Options = ([usize; 5], Vec<usize>, bool, f64, bool);
+type DeltaOptions = ([usize; 5], Vec<usize>, bool, f64, bool);
 
-fn call((sizes, offsets, by_channel, scale, normalize): Options) -> Reading<Call> {
+fn call((sizes, offsets, by_channel, scale, normalize): DeltaOptions) -> Reading<DeltaCall> {
     let [heads, value_heads, key_width, value_width, reflections] = sizes;
     let tokens = offsets.last().copied().unwrap_or(0);
     let steps = steps(tokens, reflections)?;
-    Ok(Call {
+    Ok(DeltaCall {
         sizes: Sizes { heads, value_heads, key_width, value_width, reflections },
         sequences: offsets.windows(2).map(|pair| pair[0]..pair[1]).collect(),
         tokens: [1, tokens],
@@ -40,8 +40,8 @@ pub fn delta_interval(key_width: usize, value_width: usize) -> PyResult<usize> {
 #[pyfunction]
 pub fn delta_forward(
     py: Python<'_>,
-    operands: Given<'_>,
-    options: Options,
+    operands: DeltaArrays<'_>,
+    options: DeltaOptions,
     out: &Bound<'_, PyAny>,
     last: Option<&Bound<'_, PyAny>>,
     kept: Option<&Bound<'_, PyAny>>,
@@ -58,12 +58,12 @@ pub fn delta_forward(
 #[pyfunction]
 pub fn delta_backward(
     py: Python<'_>,
-    operands: Given<'_>,
-    options: Options,
+    operands: DeltaArrays<'_>,
+    options: DeltaOptions,
     kept: Option<&Bound<'_, PyAny>>,
     grad_out: Option<&Bound<'_, PyAny>>,
     grad_last: Option<&Bound<'_, PyAny>>,
-    gradients: Given<'_>,
+    gradients: DeltaArrays<'_>,
 ) -> PyResult<Py<PyAny>> {
     attempt(py, || {
         let (operands, call) = (Array::each(&operands)?, call(options)?);

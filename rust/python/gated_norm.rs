@@ -1,6 +1,6 @@
 //! The gated norm.
 
-use householder_binding::gated_norm::{self as operation, GRADIENTS, OPERANDS, Options};
+use householder_binding::gated_norm::{self as operation, GRADIENTS, NormOptions, OPERANDS};
 use householder_binding::operands::{Arrays, each};
 use pyo3::prelude::*;
 
@@ -8,13 +8,13 @@ use crate::array::Array;
 use crate::call::attempt;
 
 /// Operands `x`, the gates and the weights, or their gradients.
-type Given<'py> = [Option<Bound<'py, PyAny>>; 3];
+type NormArrays<'py> = [Option<Bound<'py, PyAny>>; 3];
 
 #[pyfunction]
 pub fn gated_norm_forward(
     py: Python<'_>,
-    inputs: Given<'_>,
-    options: Options,
+    inputs: NormArrays<'_>,
+    options: NormOptions,
     out: &Bound<'_, PyAny>,
 ) -> PyResult<Py<PyAny>> {
     attempt(py, || {
@@ -27,10 +27,10 @@ pub fn gated_norm_forward(
 #[pyfunction]
 pub fn gated_norm_backward(
     py: Python<'_>,
-    inputs: Given<'_>,
-    options: Options,
+    inputs: NormArrays<'_>,
+    options: NormOptions,
     grad_out: &Bound<'_, PyAny>,
-    gradients: Given<'_>,
+    gradients: NormArrays<'_>,
 ) -> PyResult<Py<PyAny>> {
     attempt(py, || {
         let [x, z, weight] = Array::each(&inputs)?;

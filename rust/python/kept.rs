@@ -5,11 +5,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 
 /// A value that only the core reads.
-#[pyclass(frozen, weakref, module = "householder._core")]
-pub struct Kept(kept::Kept);
+#[pyclass(name = "Kept", frozen, weakref, module = "householder._core")]
+pub struct PyKept(kept::Kept);
 
 #[pymethods]
-impl Kept {
+impl PyKept {
     /// Whether it is the formed `W` rather than its factors.
     #[getter]
     fn is_matrix(&self) -> bool {
@@ -23,13 +23,13 @@ impl Kept {
     }
 }
 
-impl From<kept::Kept> for Kept {
+impl From<kept::Kept> for PyKept {
     fn from(kept: kept::Kept) -> Self {
         Self(kept)
     }
 }
 
 /// What an object holds.
-pub fn held<'a>(kept: Option<&'a Bound<'_, Kept>>) -> Option<&'a Held> {
+pub fn held<'a>(kept: Option<&'a Bound<'_, PyKept>>) -> Option<&'a Held> {
     kept.map(|kept| &*kept.get().0.held)
 }

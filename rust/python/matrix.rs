@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::array::Array;
 use crate::call::attempt;
-use crate::kept::{Kept, held};
+use crate::kept::{PyKept, held};
 
 #[pyfunction]
 #[pyo3(signature = (u, out, phases, keep=false, shape="trapezoidal", tau=None))]
@@ -26,7 +26,7 @@ pub fn matrix(
         columns.require_tau(&u, tau.as_ref())?;
         let arrays =
             Arrays::new(named(OPERANDS, [Some(&u), None, tau.as_ref(), phases.as_ref()]), [("out", Some(&out))])?;
-        Ok(operation::forward(&arrays, &columns, keep)?.map(Kept::from))
+        Ok(operation::forward(&arrays, &columns, keep)?.map(PyKept::from))
     })
 }
 
@@ -35,7 +35,7 @@ pub fn matrix_backward(
     u: &Bound<'_, PyAny>,
     grad_w: &Bound<'_, PyAny>,
     grad_u: &Bound<'_, PyAny>,
-    kept: Option<&Bound<'_, Kept>>,
+    kept: Option<&Bound<'_, PyKept>>,
 ) -> PyResult<Py<PyAny>> {
     attempt(u.py(), || {
         let (u, grad_w, grad_u) = (Array::read(u)?, Array::read(grad_w)?, Array::read(grad_u)?);

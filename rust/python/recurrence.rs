@@ -4,9 +4,9 @@ use std::any::Any;
 use std::sync::OnceLock;
 
 use householder::rnn::{self, Sequence, Series, Steps};
-use householder_binding::array::Array as _;
+use householder_binding::array::AnyArray as _;
 use householder_binding::by_dtype;
-use householder_binding::dtype::{DType, Number};
+use householder_binding::dtype::{ArrayNumber, DType};
 use householder_binding::operands::{Arrays, Named, Operands};
 use householder_binding::refusal::{Reading, Refusal, catch_panic};
 use householder_binding::rnn::{self as operation, Call, H0, Sizes, X, operands};
@@ -14,11 +14,11 @@ use pyo3::prelude::*;
 
 use crate::array::Array;
 use crate::call::{attempt, returned, run};
-use crate::sequence::{Described, Inputs, read};
+use crate::sequence::{PyDescribed, PyInputs, read};
 
 /// A recurrence that takes one step after the other.
-#[pyclass(frozen, weakref, module = "householder._core")]
-pub struct Recurrence(Box<dyn Stepper>);
+#[pyclass(name = "Recurrence", frozen, weakref, module = "householder._core")]
+pub struct PyRecurrence(Box<dyn Stepper>);
 
 /// That of some number type.
 trait Stepper: Send + Sync {
@@ -33,11 +33,11 @@ trait Stepper: Send + Sync {
 type Operated<'x, 'a, 'py> = [Named<'x, Array<'a, 'py>>; 12];
 
 #[pymethods]
-impl Recurrence {
+impl PyRecurrence {
     /// The recurrence of such a call of `rnn_forward`, whose `x` has no steps. `latent` is what `u` was made of, if it was.
     #[new]
     #[pyo3(signature = (inputs, options, latent=None))]
-    fn new(inputs: Inputs<'_>, options: Described, latent: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+    fn new(inputs: PyInputs<'_>, options: PyDescribed, latent: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         returned(|| {
             let (inputs, Call { sizes, .. }) = read(&inputs, &options)?;
             let (dtype, latent) = (inputs[X].as_ref().map_or(DType::Other, |x| x.dtype), Array::optional(latent)?);
@@ -53,9 +53,9 @@ impl Recurrence {
         })
     }
 
-    /// [`Recurrence::step`] with `x` and `h0` of these inputs, if the others are its parameters bit for bit, with `latent` in
+    /// [`PyRecurrence::step`] with `x` and `h0` of these inputs, if the others are its parameters bit for bit, with `latent` in
     /// the place of `u`. Returns whether they are.
-    fn step_of(&self, py: Python<'_>, inputs: Inputs<'_>, out: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    fn step_of(&self, py: Python<'_>, inputs: PyInputs<'_>, out: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         attempt(py, || {
             let (inputs, out) = (Array::each(&inputs)?, Array::read(out)?);
             let is_own = self.0.is_of(&operands(&inputs, [None; 4]));
@@ -83,16 +83,16 @@ impl Recurrence {
 }
 
 /// What the recurrence is of, and what the core makes of it at the first step: who steps once would wait in vain.
-struct Owned<T: Number<Real: Number>> {
+struct Owned<T: ArrayNumber<Real: ArrayNumber>> {
     sizes: Sizes,
-    options: Described,
+    options: PyDescribed,
     parameters: Parameters<T>,
     /// Known in the place of `u`.
     latent: Option<Vec<T>>,
     prepared: OnceLock<rnn::Recurrence<T>>,
 }
 
-impl<T: Number<Real: Number>> Owned<T> {
+impl<T: ArrayNumber<Real: ArrayNumber>> Owned<T> {
     /// The core's description, of no steps.
     fn sequence(&self) -> Reading<Sequence<'_, T>> {
         let options = (&self.options).into();
@@ -109,7 +109,7 @@ impl<T: Number<Real: Number>> Owned<T> {
     }
 }
 
-impl<T: Number<Real: Number>> Stepper for Owned<T> {
+impl<T: ArrayNumber<Real: ArrayNumber>> Stepper for Owned<T> {
     fn is_of(&self, parameters: &Operated<'_, '_, '_>) -> bool {
         let known = self.latent.as_deref().or(self.parameters.numbers[0].as_deref());
         known.zip(parameters[0].1).is_some_and(|(known, u)| same(known, u))
@@ -132,12 +132,12 @@ impl<T: Number<Real: Number>> Stepper for Owned<T> {
 }
 
 /// Copies of the operands: most are of the number type, phases and modReLU's bias of its real numbers.
-struct Parameters<T: Number<Real: Number>> {
+struct Parameters<T: ArrayNumber<Real: ArrayNumber>> {
     numbers: [Option<Vec<T>>; 12],
     reals: [Option<Vec<T::Real>>; 12],
 }
 
-impl<T: Number<Real: Number>> Parameters<T> {
+impl<T: ArrayNumber<Real: ArrayNumber>> Parameters<T> {
     fn copied(sizes: &Sizes, operands: &Operated<'_, '_, '_>) -> Reading<Self> {
         let mut copies = Self { numbers: [const { None }; 12], reals: [const { None }; 12] };
         for (slot, (name, array)) in operands.iter().enumerate() {
@@ -163,26 +163,26 @@ impl<T: Number<Real: Number>> Parameters<T> {
     }
 }
 
-impl<'a, T: Number<Real: Number>> Operands<'a> for &'a Parameters<T> {
-    fn read<N: Number>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<Option<&'a [N]>> {
+impl<'a, T: ArrayNumber<Real: ArrayNumber>> Operands<'a> for &'a Parameters<T> {
+    fn read<N: ArrayNumber>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<Option<&'a [N]>> {
         let numbers = self.numbers[slot].as_ref().map(|kept| kept as &dyn Any);
         let Some(kept) = numbers.or(self.reals[slot].as_ref().map(|kept| kept as &dyn Any)) else { return Ok(None) };
         let kept = kept.downcast_ref::<Vec<N>>().filter(|kept| kept.len() == shape.iter().product::<usize>());
         kept.map(|kept| Some(&kept[..])).ok_or_else(|| Refusal::invalid(format!("{name}: not what was copied")))
     }
 
-    fn write<N: Number>(&self, _: usize, _: &[usize]) -> Reading<Option<&'a mut [N]>> {
+    fn write<N: ArrayNumber>(&self, _: usize, _: &[usize]) -> Reading<Option<&'a mut [N]>> {
         Ok(None)
     }
 }
 
 /// Whether an array has these numbers, bit for bit.
-fn same<N: Number>(known: &[N], array: &Array<'_, '_>) -> bool {
+fn same<N: ArrayNumber>(known: &[N], array: &Array<'_, '_>) -> bool {
     array.slice::<N>("", known.len()).is_ok_and(|given| bytes(given) == bytes(known))
 }
 
 /// The memory of numbers.
-fn bytes<N: Number>(numbers: &[N]) -> &[u8] {
+fn bytes<N: ArrayNumber>(numbers: &[N]) -> &[u8] {
     // SAFETY: all of their memory; numbers have no padding.
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
 }

@@ -12,18 +12,18 @@ use pyo3::pybacked::PyBackedStr;
 
 use crate::array::Array;
 use crate::call::{attempt, returned};
-use crate::kept::{Kept, held};
+use crate::kept::{PyKept, held};
 
 /// `u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau` and `batch_sizes`.
-pub type Inputs<'py> = [Option<Bound<'py, PyAny>>; 9];
+pub type PyInputs<'py> = [Option<Bound<'py, PyAny>>; 9];
 
 /// How a recurrence computes.
-pub type Described = operation::Described<PyBackedStr>;
+pub type PyDescribed = operation::Described<PyBackedStr>;
 
 /// The operands of a call, checked, and the call.
 pub fn read<'a, 'b, 'py>(
-    inputs: &'b Inputs<'py>,
-    described: &'a Described,
+    inputs: &'b PyInputs<'py>,
+    described: &'a PyDescribed,
 ) -> Reading<(operation::Inputs<Array<'b, 'py>>, Call<'a>)> {
     let inputs = Array::each(inputs)?;
     let call = Call::of(&inputs, described.into())?;
@@ -56,8 +56,8 @@ pub fn rnn_tape_width(
 #[pyfunction]
 pub fn rnn_forward(
     py: Python<'_>,
-    inputs: Inputs<'_>,
-    options: Described,
+    inputs: PyInputs<'_>,
+    options: PyDescribed,
     h: &Bound<'_, PyAny>,
     last: Option<&Bound<'_, PyAny>>,
     keep: bool,
@@ -67,7 +67,7 @@ pub fn rnn_forward(
         let (h, last) = (Array::read(h)?, Array::optional(last)?);
         let results = [("h", Some(&h)), ("last", last.as_ref()), ("tape", None)];
         let arrays = Arrays::new(operands(&inputs, [None; 4]), results)?;
-        Ok(operation::forward(&arrays, call, keep)?.map(Kept::from))
+        Ok(operation::forward(&arrays, call, keep)?.map(PyKept::from))
     })
 }
 
@@ -75,13 +75,13 @@ pub fn rnn_forward(
 #[pyfunction]
 pub fn rnn_backward(
     py: Python<'_>,
-    inputs: Inputs<'_>,
-    options: Described,
+    inputs: PyInputs<'_>,
+    options: PyDescribed,
     h: &Bound<'_, PyAny>,
     grad_h: Option<&Bound<'_, PyAny>>,
     grad_last: Option<&Bound<'_, PyAny>>,
     gradients: [Option<Bound<'_, PyAny>>; 8],
-    kept: Option<&Bound<'_, Kept>>,
+    kept: Option<&Bound<'_, PyKept>>,
 ) -> PyResult<Py<PyAny>> {
     attempt(py, || {
         let (inputs, call) = read(&inputs, &options)?;

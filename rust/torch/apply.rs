@@ -1,6 +1,6 @@
 //! `W h` or `W* h`, and the gradients: `u (*c, n, m)`, `h (*c, *r, n)`, `tau (*c, m)`.
 
-use householder_binding::apply::{self, Call, GRADIENTS, OPERANDS};
+use householder_binding::apply::{self, ApplyCall, GRADIENTS, OPERANDS};
 use householder_binding::dtype::DType;
 use householder_binding::operands::{Arrays, each, named};
 use householder_binding::refusal::{Reading, Refusal};
@@ -8,22 +8,22 @@ use householder_binding::refusal::{Reading, Refusal};
 use crate::arguments::Arguments;
 use crate::dtype::name;
 use crate::kept;
-use crate::kernel::{Results, results};
+use crate::kernel::{Tensors, results};
 use crate::tensor::{Laid, gradients, optional, tuple};
 
 /// `c`, and what is kept.
-pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
+pub fn forward(arguments: &mut Arguments) -> Reading<Tensors> {
     let (u, h, tau, keep) = (arguments.tensor(), arguments.tensor(), arguments.optional(), arguments.flag());
     let (transpose, method, shape) = (arguments.flag(), arguments.text(), arguments.text());
     let (u, h, tau, keep) = (u.laid_out()?, h.laid_out()?, optional(tau)?, keep && kept::is_possible());
-    let (call, c) = (Call::of(&u, &h, tau.is_some(), transpose, &method?, &shape?)?, h.empty_like()?);
+    let (call, c) = (ApplyCall::of(&u, &h, tau.is_some(), transpose, &method?, &shape?)?, h.empty_like()?);
     let operands = named(OPERANDS, [Some(&u), tau.as_ref(), Some(&h)]);
     let kept = apply::forward(&Arrays::with_new_results(operands, [("c", Some(&c))]), &call, keep)?;
     Ok(vec![Some(c.into()), Some(kept::keep(keep, kept)?)])
 }
 
 /// The gradients of `u`, `h` and `tau`, those that are wanted.
-pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
+pub fn backward(arguments: &mut Arguments) -> Reading<Tensors> {
     let (u, h, tau) = (arguments.tensor(), arguments.tensor(), arguments.optional());
     let (kept, grad_c) = (arguments.optional(), arguments.tensor());
     let (wants, transpose) = (arguments.flags::<3>(), arguments.flag());
@@ -35,7 +35,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
         let (given, expected) = (tuple(&grad_c.shape()), tuple(&h.shape()));
         return Err(Refusal::invalid(format!("grad_c has shape {given} on cpu, expected {expected} on cpu as h")));
     }
-    let call = Call::of(&u, &h, tau.is_some(), transpose, &method?, &shape?)?;
+    let call = ApplyCall::of(&u, &h, tau.is_some(), transpose, &method?, &shape?)?;
     let [wants_u, wants_h, wants_tau] = wants?;
     let gradients = gradients([Some(&u), tau.as_ref(), Some(&h)], [wants_u, wants_tau, wants_h])?;
     let operands = named(OPERANDS, [Some(&u), tau.as_ref(), Some(&h), Some(&grad_c)]);

@@ -1,13 +1,13 @@
 //! The causal convolution of each channel.
 
 use householder::convolution::Sizes;
-use householder_binding::array::Array;
+use householder_binding::array::AnyArray;
 use householder_binding::convolution::{self, GRADIENTS, OPERANDS};
 use householder_binding::operands::{Arrays, each, named};
 use householder_binding::refusal::{Reading, Refusal};
 
 use crate::arguments::Arguments;
-use crate::kernel::{Results, results};
+use crate::kernel::{Tensors, results};
 use crate::tensor::{Laid, gradients, optional};
 
 /// Those of the operands of the backward pass.
@@ -22,7 +22,7 @@ fn sizes(x: &Laid, weight: &Laid) -> Reading<Sizes> {
 }
 
 /// The outputs, like `x`.
-pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
+pub fn forward(arguments: &mut Arguments) -> Reading<Tensors> {
     let (x, weight, bias, silu) = (arguments.tensor(), arguments.tensor(), arguments.optional(), arguments.flag());
     let (x, weight, bias) = (x.laid_out()?, weight.laid_out()?, optional(bias)?);
     let (y, sizes) = (x.empty_like()?, sizes(&x, &weight)?);
@@ -32,7 +32,7 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
 }
 
 /// The gradients of `x`, the weights and the bias, those that are wanted.
-pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
+pub fn backward(arguments: &mut Arguments) -> Reading<Tensors> {
     let (x, weight, bias, grad_y) = (arguments.tensor(), arguments.tensor(), arguments.optional(), arguments.tensor());
     let (wants, silu) = (arguments.flags::<3>(), arguments.flag());
     let (x, weight, bias, grad_y) = (x.laid_out()?, weight.laid_out()?, optional(bias)?, grad_y.laid_out()?);

@@ -3,30 +3,30 @@
 use std::ops::Range;
 
 use householder::delta::{self as core, Sizes};
-use householder_binding::array::Array;
-use householder_binding::delta::{self, Call, GRADIENTS, slots, steps};
+use householder_binding::array::AnyArray;
+use householder_binding::delta::{self, DeltaCall, GRADIENTS, slots, steps};
 use householder_binding::dtype::DType;
 use householder_binding::operands::{Arrays, each};
 use householder_binding::refusal::{Reading, Refusal};
 
 use crate::arguments::Arguments;
-use crate::kernel::{Results, results};
+use crate::kernel::{Tensors, results};
 use crate::tensor::{Laid, Tensor, gradients, optional};
 
 /// `q`, `k`, `v`, `beta`, `g`, the initial states, `skip` and `cu_seqlens`.
-type Inputs = [Option<Laid>; 8];
+type DeltaInputs = [Option<Laid>; 8];
 
-fn laid_out([q, k, v]: [Tensor; 3], [beta, g, initial, skip, offsets]: [Option<Tensor>; 5]) -> Reading<Inputs> {
+fn laid_out([q, k, v]: [Tensor; 3], [beta, g, initial, skip, offsets]: [Option<Tensor>; 5]) -> Reading<DeltaInputs> {
     let [q, k, v] = [q.laid_out()?, k.laid_out()?, v.laid_out()?].map(Some);
     Ok([q, k, v, optional(beta)?, optional(g)?, optional(initial)?, optional(skip)?, optional(offsets)?])
 }
 
 fn call(
-    [q, _, v, _, g, _, _, offsets]: &Inputs,
+    [q, _, v, _, g, _, _, offsets]: &DeltaInputs,
     scale: f64,
     reflections: i64,
     normalize: bool,
-) -> Reading<(Call, DType)> {
+) -> Reading<(DeltaCall, DType)> {
     let (Some(q), Some(v)) = (q, v) else { unreachable!("a call has both") };
     let (&[batch, tokens, heads, key_width], &[_, _, value_heads, value_width]) = (&q.shape()[..], &v.shape()[..])
     else {
@@ -38,7 +38,7 @@ fn call(
     };
     let reflections = usize::try_from(reflections).unwrap_or(0);
     let steps = steps(batch.saturating_mul(tokens), reflections)?;
-    let call = Call {
+    let call = DeltaCall {
         sizes: Sizes { heads, value_heads, key_width, value_width, reflections },
         sequences: sequences(offsets.as_ref(), batch, tokens)?,
         tokens: [batch, tokens],
@@ -61,14 +61,16 @@ fn sequences(offsets: Option<&Laid>, batch: usize, tokens: usize) -> Reading<Vec
     }
     let is_sorted = offsets.is_sorted() && offsets.first() == Some(&0) && offsets.last() == Some(&(tokens as i64));
     if !is_sorted {
-        let text = format!("cu_seqlens is {offsets:?}, expected numbers from 0 to T = {tokens} that never decrease");
+        let text = format!(
+            "cu_seqlens is {offsets:?}, expected numbers that begin with 0, never decrease and end with T = {tokens}"
+        );
         return Err(Refusal::invalid(text));
     }
     Ok(offsets.windows(2).map(|pair| pair[0] as usize..pair[1] as usize).collect())
 }
 
 /// Outputs, final states, and the states that the backward pass begins its segments with.
-pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
+pub fn forward(arguments: &mut Arguments) -> Reading<Tensors> {
     let given = [arguments.tensor(), arguments.tensor(), arguments.tensor()];
     let (others, keep) = (arguments.optionals(), arguments.flag());
     let (scale, reflections, normalize) = (arguments.real(), arguments.integer(), arguments.flag());
@@ -84,7 +86,7 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
 }
 
 /// The gradients of the operands but the offsets, those that are wanted.
-pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
+pub fn backward(arguments: &mut Arguments) -> Reading<Tensors> {
     let given = [arguments.tensor(), arguments.tensor(), arguments.tensor()];
     let (others, states, wants) = (arguments.optionals(), arguments.optionals::<3>(), arguments.flags::<7>());
     let (scale, reflections, normalize) = (arguments.real(), arguments.integer(), arguments.flag());

@@ -5,7 +5,7 @@ use householder_binding::dtype::DType;
 use crate::abi::Torch;
 
 /// A type, and the function that tells torch's number for it.
-type Names = (DType, fn(&Torch) -> i32);
+type TypeCode = (DType, fn(&Torch) -> i32);
 
 macro_rules! table {
     ($($dtype:ident $number:ident),*) => {
@@ -14,7 +14,7 @@ macro_rules! table {
     };
 }
 
-static TABLE: [Names; 8] = table!(
+static TABLE: [TypeCode; 8] = table!(
     Float32 aoti_torch_dtype_float32,
     Float64 aoti_torch_dtype_float64,
     Complex64 aoti_torch_dtype_complex64,

@@ -1,12 +1,12 @@
 //! The gated norm of rows.
 
-use householder_binding::array::Array;
+use householder_binding::array::AnyArray;
 use householder_binding::gated_norm::{self, GRADIENTS, OPERANDS};
 use householder_binding::operands::{Arrays, each, named};
 use householder_binding::refusal::{Reading, Refusal};
 
 use crate::arguments::Arguments;
-use crate::kernel::{Results, results};
+use crate::kernel::{Tensors, results};
 use crate::tensor::{Laid, gradients};
 
 fn rows(x: &Laid) -> Reading<[usize; 2]> {
@@ -15,7 +15,7 @@ fn rows(x: &Laid) -> Reading<[usize; 2]> {
 }
 
 /// The outputs, like `x`.
-pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
+pub fn forward(arguments: &mut Arguments) -> Reading<Tensors> {
     let (x, z, weight) = (arguments.tensor(), arguments.tensor(), arguments.tensor());
     let (epsilon, silu) = (arguments.real(), arguments.flag());
     let (x, z, weight) = (x.laid_out()?, z.laid_out()?, weight.laid_out()?);
@@ -26,7 +26,7 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
 }
 
 /// The gradients of rows, gates and weights, those that are wanted.
-pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
+pub fn backward(arguments: &mut Arguments) -> Reading<Tensors> {
     let (x, z, weight, grad_y) = (arguments.tensor(), arguments.tensor(), arguments.tensor(), arguments.tensor());
     let (wants, epsilon, silu) = (arguments.flags::<3>(), arguments.real(), arguments.flag());
     let (x, z, weight, grad_y) = (x.laid_out()?, z.laid_out()?, weight.laid_out()?, grad_y.laid_out()?);

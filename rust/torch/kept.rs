@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use householder_binding::array::Array as _;
+use householder_binding::array::AnyArray as _;
 use householder_binding::dtype::DType;
 use householder_binding::kept::{Held, Kept};
 use householder_binding::refusal::Reading;

@@ -11,10 +11,10 @@ use crate::arguments::Arguments;
 use crate::tensor::{Laid, Tensor};
 
 /// The results of an operator; torch sees an undefined tensor, and Python None, where there is none.
-pub type Results = Vec<Option<Tensor>>;
+pub type Tensors = Vec<Option<Tensor>>;
 
 /// The results that are there.
-pub fn results<const N: usize>(tensors: [Option<Laid>; N]) -> Results {
+pub fn results<const N: usize>(tensors: [Option<Laid>; N]) -> Tensors {
     tensors.map(|tensor| tensor.map(Tensor::from)).into()
 }
 
@@ -44,7 +44,7 @@ pub enum Kind {
 pub fn raised(refusal: Refusal) -> (Kind, CString) {
     let (kind, text) = match refusal {
         Refusal::Type(text) => (Kind::Type, text),
-        Refusal::Core(Error::InvalidArgument(text)) => (Kind::Value, text),
+        Refusal::Core(error) if error.is_invalid_argument() => (Kind::Value, error.to_string()),
         Refusal::Core(error @ Error::OutOfMemory { .. }) => (Kind::Memory, error.to_string()),
         Refusal::Core(error) => (Kind::Runtime, error.to_string()),
         Refusal::Runtime(text) => (Kind::Runtime, text),
@@ -64,7 +64,7 @@ pub fn kind_of(text: &CStr) -> Kind {
 ///
 /// # Safety
 /// The stack holds the arguments that the kernel takes, and has room for its results.
-pub unsafe fn enter(stack: *mut Value, kernel: fn(&mut Arguments) -> Reading<Results>) {
+pub unsafe fn enter(stack: *mut Value, kernel: fn(&mut Arguments) -> Reading<Tensors>) {
     let outcome = catch_panic(|| {
         let results = kernel(&mut Arguments::new(stack))?;
         let results = results.into_iter().map(|result| result.map_or_else(Tensor::undefined, Ok));

@@ -32,10 +32,10 @@ use householder_binding::refusal::Reading;
 use kernel::{entry, raised};
 
 /// An operator: its name, its schema, and the kernel for the CPU.
-type Operator = (&'static CStr, &'static CStr, Kernel);
+type Registration = (&'static CStr, &'static CStr, Kernel);
 
 /// The operators. Python defines the same ones, with what else they need there: see `torch/_ops/operator.py`.
-static OPERATORS: [Operator; 12] = [
+static OPERATORS: [Registration; 12] = [
     (
         c"apply",
         c"apply(Tensor u, Tensor h, Tensor? tau, bool keep, bool transpose, str method, str shape) -> (Tensor, Tensor)",

@@ -8,11 +8,11 @@ use householder_binding::refusal::Reading;
 use crate::apply::require_dtype;
 use crate::arguments::Arguments;
 use crate::kept;
-use crate::kernel::Results;
+use crate::kernel::Tensors;
 use crate::tensor::{Laid, optional};
 
 /// `W`, and what is kept.
-pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
+pub fn forward(arguments: &mut Arguments) -> Reading<Tensors> {
     let (u, keep) = (arguments.tensor().laid_out(), arguments.flag() && kept::is_possible());
     let u = u?;
     let columns = Columns::of(&u, "trapezoidal", false)?;
@@ -25,7 +25,7 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
 }
 
 /// The gradient of `u`.
-pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
+pub fn backward(arguments: &mut Arguments) -> Reading<Tensors> {
     let (u, kept, grad_w) = (arguments.tensor(), arguments.optional(), arguments.tensor());
     let wants = arguments.flags::<1>();
     let (u, kept, grad_w) = (u.laid_out()?, optional(kept)?, grad_w.laid_out()?);

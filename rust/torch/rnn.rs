@@ -7,7 +7,7 @@ use householder_binding::rnn::{self, Call, Described, GRADIENTS, H, H0, Inputs, 
 use crate::arguments::Arguments;
 use crate::dtype::name;
 use crate::kept;
-use crate::kernel::{Results, results};
+use crate::kernel::{Tensors, results};
 use crate::tensor::{Laid, Tensor, gradients, optional, tuple};
 
 fn described(arguments: &mut Arguments) -> Reading<Described<String>> {
@@ -26,7 +26,7 @@ fn laid_out(u: Tensor, x: Tensor, others: [Option<Tensor>; 7]) -> Reading<Inputs
 }
 
 /// All states, the last ones, and what is kept.
-pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
+pub fn forward(arguments: &mut Arguments) -> Reading<Tensors> {
     let (u, x, others, keep) = (arguments.tensor(), arguments.tensor(), arguments.optionals(), arguments.flag());
     let (described, inputs, keep) = (described(arguments)?, laid_out(u, x, others)?, keep && kept::is_possible());
     let call = Call::of(&inputs, (&described).into())?;
@@ -41,7 +41,7 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Results> {
 }
 
 /// The gradients of the operands but `batch_sizes`, those that are wanted.
-pub fn backward(arguments: &mut Arguments) -> Reading<Results> {
+pub fn backward(arguments: &mut Arguments) -> Reading<Tensors> {
     let (u, x, others) = (arguments.tensor(), arguments.tensor(), arguments.optionals());
     let (h, kept, grads) = (arguments.tensor(), arguments.optional(), arguments.optionals::<2>());
     let (wants, described) = (arguments.flags::<8>(), described(arguments)?);

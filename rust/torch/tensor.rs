@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::ptr::null_mut;
 
 use householder::error::Result;
-use householder::threads::{Context, set_num_threads};
-use householder_binding::array::{Array, Header};
+use householder::threads::{Context, MOST_THREADS, set_num_threads};
+use householder_binding::array::{AnyArray, Header};
 use householder_binding::dtype::DType;
 use householder_binding::refusal::{Reading, Refusal};
 
@@ -177,7 +177,7 @@ impl Deref for Laid {
     }
 }
 
-impl Array for Laid {
+impl AnyArray for Laid {
     fn describe(&self) -> Reading<String> {
         let strides: Vec<usize> = self.tensor.strides()?.iter().map(|&stride| stride as usize).collect();
         Ok(format!("{} torch.Size({:?}) with strides {}", dtype::name(self.dtype), self.shape(), tuple(&strides)))
@@ -196,7 +196,7 @@ impl Array for Laid {
         let (torch, mut threads) = (torch()?, 1);
         // SAFETY: a place for the number.
         torch.done(unsafe { (torch.torch_get_num_threads)(&raw mut threads) })?;
-        set_num_threads(threads as usize)?;
+        set_num_threads((threads as usize).min(MOST_THREADS))?;
         Ok(work(&mut Context::new(&mut signals::poll))?)
     }
 }

@@ -1,7 +1,7 @@
 //! Applications that are special: large vectors, what is kept, gradients of `W`, its factors, columns of any size, NaN.
 //! All others are in `forms.rs`.
 
-use crate::common::problem::{METHODS, Problem, Tau};
+use crate::common::problem::{Problem, Tau};
 use crate::common::{
     error, explicit, multiply, number_of_threads, of_all_types, to_c64, tolerance, with_each_instruction_set,
 };
@@ -156,7 +156,7 @@ proptest! {
         let mut scaled = problem.clone();
         scaled.u.iter_mut().for_each(|x| *x *= 10_f64.powi(exponent));
         with_each_instruction_set(|context| {
-            for method in METHODS {
+            for method in Method::ALL {
                 let mut c = [vec![0.0; 3 * n], vec![0.0; 3 * n]];
                 for (problem, c) in [&problem, &scaled].into_iter().zip(&mut c) {
                     let operator = problem.operator(false, Some(method));
@@ -176,7 +176,7 @@ fn a_zero_column_is_the_identity_and_gets_no_gradient() {
     (0..20).for_each(|i| problem.u[i * 6 + 2] = 0.0);
     let w = problem.explicit();
     with_each_instruction_set(|context| {
-        for method in METHODS {
+        for method in Method::ALL {
             let (operator, mut c) = (problem.operator(false, Some(method)), vec![0.0; 100]);
             apply::forward(context, &operator, &problem.h, &mut c).unwrap();
             assert!(error(&c, &multiply(20, &w, &problem.h, false)) < tolerance::<f64>(6));
@@ -191,7 +191,7 @@ fn a_zero_column_is_the_identity_and_gets_no_gradient() {
 #[test]
 #[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn nan_propagates() {
-    for method in METHODS {
+    for method in Method::ALL {
         let mut problem = Problem::<f32>::trapezoidal(1, (20, 6, 5));
         problem.h[7] = f32::NAN;
         with_each_instruction_set(|context| {

@@ -1,79 +1,16 @@
 //! The causal convolution: against its sums in double precision, on every instruction set, for any number of threads.
 
-use crate::common::{Random, number_of_threads, with_each_instruction_set};
+use crate::common::convolution::Given;
+use crate::common::{Random, number_of_threads, refusal_of, with_each_instruction_set};
 use householder::convolution::{Gradients, Operands, Sizes, backward, forward};
-use householder::error::Error;
 use householder::exponential::Exponential;
 use householder::stored::{Numbers, NumbersMut, Tokens};
 use householder::threads::Context;
 
-/// Operands and the gradient of the outputs.
-struct Given<T> {
-    sizes: Sizes,
-    x: Vec<T>,
-    weight: Vec<T>,
-    bias: Vec<T>,
-    grad: Vec<T>,
-    silu: bool,
-}
-
-/// Outputs, and the gradients of `x`, the weights and the bias.
-type Found<X> = [Vec<X>; 4];
-
-impl<T: Exponential> Given<T> {
-    fn random([batch, tokens, channels, taps]: [usize; 4], silu: bool) -> Self {
-        let (mut random, len) = (Random((tokens * 31 + channels * 7 + taps) as u64), batch * tokens * channels);
-        let mut numbers = |len: usize| random.numbers(len).into_iter().map(|x: T| x + x).collect();
-        Self {
-            sizes: Sizes { batch, tokens, channels, taps },
-            x: numbers(len),
-            weight: numbers(channels * taps),
-            bias: numbers(channels),
-            grad: numbers(len),
-            silu,
-        }
-    }
-
-    fn operands<'a>(&'a self, x: Tokens<'a, T>) -> Operands<'a, T> {
-        Operands { sizes: self.sizes, x, weight: &self.weight, bias: Some(&self.bias), silu: self.silu }
-    }
-
-    fn unset(&self) -> Found<T> {
-        [&self.x, &self.x, &self.weight, &self.bias].map(|like| vec![T::of(7.0); like.len()])
-    }
-
-    fn compute(&self, context: &mut Context<'_>) -> Found<T> {
-        let (mut found, operands) = (self.unset(), self.operands((&self.x).into()));
-        let [y, x, weight, bias] = &mut found;
-        forward(context, operands, y.into()).expect("forward");
-        let gradients = Gradients { x: Some(x.into()), weight: Some(weight), bias: Some(bias) };
-        backward(context, operands, (&self.grad).into(), gradients).expect("backward");
-        found
-    }
-
-    /// The same by the definition.
-    fn exact(&self) -> Found<f64> {
-        let Sizes { batch, tokens, channels, taps } = self.sizes;
-        let mut found = self.unset().map(|array| vec![0.0; array.len()]);
-        let [y, of_x, of_weight, of_bias] = &mut found;
-        for (sequence, token, c) in
-            (0..batch * tokens * channels).map(|i| (i / channels / tokens, i / channels % tokens, i % channels))
-        {
-            let at = |token: usize| (sequence * tokens + token) * channels + c;
-            let reached = || (0..taps).filter_map(|j| Some((c * taps + j, at((token + j + 1).checked_sub(taps)?))));
-            let products = reached().map(|(j, i)| self.weight[j].to_f64() * self.x[i].to_f64());
-            let a = self.bias[c].to_f64() + products.sum::<f64>();
-            let sigmoid = if self.silu { 1.0 / (1.0 + (-a).exp()) } else { 1.0 };
-            y[at(token)] = a * sigmoid;
-            let grad = self.grad[at(token)].to_f64() * sigmoid * (1.0 + a * (1.0 - sigmoid));
-            of_bias[c] += grad;
-            for (j, i) in reached() {
-                of_weight[j] += grad * self.x[i].to_f64();
-                of_x[i] += grad * self.weight[j].to_f64();
-            }
-        }
-        found
-    }
+fn random<T: Exponential>([batch, tokens, channels, taps]: [usize; 4], silu: bool) -> Given<T> {
+    let mut random = Random((tokens * 31 + channels * 7 + taps) as u64);
+    let numbers = |len: usize| random.numbers(len).into_iter().map(|x: T| x + x).collect();
+    Given::random(numbers, Sizes { batch, tokens, channels, taps }, silu)
 }
 
 fn agree<T: Exponential>(given: &Given<T>, tolerance: f64) {
@@ -95,8 +32,8 @@ fn every_length_width_and_number_of_taps() {
         for tokens in [0, 1, 2, 4, 5, 63, 65] {
             for channels in [1, 7, 16, 33] {
                 for silu in [false, true] {
-                    agree(&Given::<f64>::random([2, tokens, channels, taps], silu), 1e-14);
-                    agree(&Given::<f32>::random([2, tokens, channels, taps], silu), 3e-6);
+                    agree(&random::<f64>([2, tokens, channels, taps], silu), 1e-14);
+                    agree(&random::<f32>([2, tokens, channels, taps], silu), 3e-6);
                 }
             }
         }
@@ -106,19 +43,19 @@ fn every_length_width_and_number_of_taps() {
 #[test]
 fn blocks_of_channels_and_slices_of_tokens() {
     for channels in [511, 512, 513, 1030] {
-        agree(&Given::<f64>::random([1, 6, channels, 4], true), 1e-14);
+        agree(&random::<f64>([1, 6, channels, 4], true), 1e-14);
     }
     for tokens in [511, 512, 513, 1026] {
-        agree(&Given::<f64>::random([2, tokens, 3, 4], true), 1e-14);
-        agree(&Given::<f32>::random([2, tokens, 3, 5], true), 3e-6);
+        agree(&random::<f64>([2, tokens, 3, 4], true), 1e-14);
+        agree(&random::<f32>([2, tokens, 3, 5], true), 3e-6);
     }
-    agree(&Given::<f64>::random([0, 4, 3, 4], true), 1e-14);
+    agree(&random::<f64>([0, 4, 3, 4], true), 1e-14);
 }
 
 #[test]
 fn threads_do_not_change_a_bit() {
     let set_num_threads = number_of_threads();
-    let given = Given::<f32>::random([3, 700, 1100, 4], true);
+    let given = random::<f32>([3, 700, 1100, 4], true);
     let results = [1, 2, 7].map(|threads| {
         set_num_threads(threads);
         given.compute(&mut Context::default()).concat().into_iter().map(f32::to_bits).collect::<Vec<_>>()
@@ -128,7 +65,7 @@ fn threads_do_not_change_a_bit() {
 
 #[test]
 fn rows_may_be_anywhere_and_have_half_types() {
-    let mut given = Given::<f32>::random([2, 70, 19, 4], true);
+    let mut given = random::<f32>([2, 70, 19, 4], true);
     // Numbers of eight bits are numbers of bfloat16.
     for x in given.x.iter_mut().chain(&mut given.grad) {
         *x = f32::from_bits(x.to_bits() & 0xffff_0000);
@@ -160,7 +97,7 @@ fn rows_may_be_anywhere_and_have_half_types() {
 
 #[test]
 fn what_is_not_finite_reaches_the_taps_alone() {
-    let mut given = Given::<f32>::random([1, 40, 5, 4], true);
+    let mut given = random::<f32>([1, 40, 5, 4], true);
     let good = given.compute(&mut Context::default());
     given.x[20 * 5 + 2] = f32::NAN;
     let [y, of_x, ..] = given.compute(&mut Context::default());
@@ -173,12 +110,12 @@ fn what_is_not_finite_reaches_the_taps_alone() {
 
 #[test]
 fn arrays_that_do_not_fit_are_refused() {
-    let given = Given::<f32>::random([2, 3, 4, 2], true);
+    let given = random::<f32>([2, 3, 4, 2], true);
     let (good, context) = (given.operands((&given.x).into()), &mut Context::default());
     let mut out = [1.0; 24];
     let mut refused = |operands: Operands<'_, f32>, len: usize, name: &str| {
         let refusal = forward(context, operands, (&mut out[..len]).into());
-        assert!(matches!(refusal, Err(Error::InvalidArgument(text)) if text.starts_with(name)), "{name}");
+        assert!(refusal_of(refusal).starts_with(name), "{name}");
     };
     let short = &given.x[1..];
     refused(Operands { x: short.into(), ..good }, 24, "x");
@@ -197,9 +134,9 @@ fn arrays_that_do_not_fit_are_refused() {
         (Gradients { x: None, weight: None, bias: Some(&mut [0.0; 3]) }, "grad_bias"),
     ] {
         let refusal = backward(context, good, (&given.grad).into(), gradients);
-        assert!(matches!(refusal, Err(Error::InvalidArgument(text)) if text.starts_with(name)), "{name}");
+        assert!(refusal_of(refusal).starts_with(name), "{name}");
     }
     let refusal = backward(context, good, short.into(), Gradients { x: None, weight: None, bias: None });
-    assert!(matches!(refusal, Err(Error::InvalidArgument(text)) if text.starts_with("grad_out")));
+    assert!(refusal_of(refusal).starts_with("grad_out"));
     assert!(out.iter().all(|&x| x == 1.0), "a refused call has written");
 }

@@ -1,6 +1,6 @@
 //! Columns of every form, with and without a given `tau`: against explicit reflections, by every method.
 
-use crate::common::problem::{METHODS, Problem, Tau};
+use crate::common::problem::{Problem, Tau};
 use crate::common::{
     error, has_time_for, multiply, number_of_threads, of_all_types, to_c64, tolerance, with_each_instruction_set,
 };
@@ -54,11 +54,14 @@ fn each<T: Scalar>(mut test: impl FnMut(&Problem<T>)) {
         let shapes = shapes.iter().copied().filter(|shape| has_time_for(shape.0) && is_possible(shape));
         shapes.for_each(|shape| test(&Problem::new(shape, form, tau)));
     };
-    of(Form::Trapezoidal, &TRAPEZOIDAL, Tau::Own);
-    of(Form::Full, &FULL, Tau::Own);
-    for tau in [Tau::Reflecting, Tau::Any] {
-        of(Form::Full, &FULL, tau);
-        of(Form::UnitTrapezoidal, &LAPACK, tau);
+    for form in Form::ALL {
+        let (shapes, taus): (&[_], &[_]) = match form {
+            Form::Trapezoidal => (&TRAPEZOIDAL, &[Tau::Own]),
+            Form::UnitTrapezoidal => (&LAPACK, &[Tau::Reflecting, Tau::Any]),
+            Form::Full => (&FULL, &[Tau::Own, Tau::Reflecting, Tau::Any]),
+            other => unreachable!("{other:?} has no shapes here"),
+        };
+        taus.iter().for_each(|&tau| of(form, shapes, tau));
     }
 }
 
@@ -66,7 +69,7 @@ fn applies_as_explicit_reflections<T: Scalar>() {
     each::<T>(|problem| {
         let (n, m, w) = (problem.n, problem.m, problem.explicit());
         with_each_instruction_set(|context| {
-            for (method, adjoint) in METHODS.into_iter().flat_map(|method| [(method, false), (method, true)]) {
+            for (method, adjoint) in Method::ALL.into_iter().flat_map(|method| [(method, false), (method, true)]) {
                 let mut c = vec![T::ZERO; problem.h.len()];
                 apply::forward(context, &problem.operator(adjoint, Some(method)), &problem.h, &mut c).unwrap();
                 let error = error(&c, &multiply(n, &w, &problem.h, adjoint));
@@ -337,7 +340,7 @@ fn columns_of_any_size_reflect_and_zero_ones_do_not() {
         let w = problem.explicit();
         problem.u.iter_mut().for_each(|x| *x *= scale);
         with_each_instruction_set(|context| {
-            for method in METHODS {
+            for method in Method::ALL {
                 let mut c = vec![0.0; 80];
                 let operator = problem.operator(false, Some(method));
                 apply::forward(context, &operator, &problem.h, &mut c).unwrap();
@@ -361,7 +364,7 @@ fn what_does_not_belong_to_the_columns_is_not_read() {
     (0..40).for_each(|i| problem.u[i * 40 + i..(i + 1) * 40].fill(f32::NAN));
     let w = problem.explicit();
     with_each_instruction_set(|context| {
-        for method in METHODS {
+        for method in Method::ALL {
             let mut c = vec![0.0; 120];
             apply::forward(context, &problem.operator(false, Some(method)), &problem.h, &mut c).unwrap();
             assert!(error(&c, &multiply(40, &w, &problem.h, false)) < tolerance::<f32>(40));

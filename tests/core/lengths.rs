@@ -1,17 +1,22 @@
 //! Arrays of other lengths than the sizes say, and sizes that no array can have: refused everywhere, before anything is read.
 
+use crate::common::refusal_of;
 use householder::apply::{self, Gradients};
+use householder::convolution;
+use householder::delta;
 use householder::error::{Error, Result};
 use householder::factor;
+use householder::gated_norm;
 use householder::method::Method;
 use householder::operator::{Form, Operator};
 use householder::rnn::{self, Activation, Cotangents, Sequence, SequenceGradients, Series, States, Steps, Trace};
+use householder::rows::{Rows, RowsMut};
+use householder::stored::{Numbers, Tokens};
 use householder::threads::Context;
 
 const N: usize = 5;
 const M: usize = 3;
 const ROWS: usize = 6;
-const METHODS: [Option<Method>; 3] = [Some(Method::Reflections), Some(Method::Wy), Some(Method::Dense)];
 /// Lengths that `ROWS` vectors do not have.
 const WRONG: [usize; 4] = [0, N, ROWS * N - 1, ROWS * N + N];
 
@@ -21,11 +26,7 @@ fn in_context<R>(work: impl FnOnce(&mut Context<'_>) -> R) -> R {
 
 #[track_caller]
 fn refused<R>(outcome: Result<R>) {
-    match outcome {
-        Err(Error::InvalidArgument(_)) => {}
-        Err(other) => panic!("another error: {other}"),
-        Ok(_) => panic!("not refused"),
-    }
+    refusal_of(outcome);
 }
 
 fn numbers(len: usize) -> Vec<f64> {
@@ -41,7 +42,7 @@ fn of_one_application() {
         for len in WRONG {
             let mut other = numbers(len);
             let w = |method| Operator::new([1, N, M], &entries).unwrap().by(method);
-            for w in METHODS.map(w) {
+            for w in Method::ALL.map(Some).map(w) {
                 refused(apply::forward(context, &w, &h, &mut other));
                 refused(apply::forward_and_save(context, &w, &h, &mut other));
                 refused(apply::backward(context, &w, &h, &other, none(), None));
@@ -117,7 +118,7 @@ fn of_many_problems() {
     refused(Operator::new([COUNT, N, M], &entries[1..]));
     let none = Gradients::default;
     in_context(|context| {
-        for method in METHODS {
+        for method in Method::ALL.map(Some) {
             let w = Operator::new([COUNT, N, M], &entries).unwrap().by(method);
             for len in [h.len() - 1, ROWS * N, h.len() + N, 0, h.len() + 1] {
                 let mut other = numbers(len);
@@ -217,5 +218,170 @@ fn of_a_sequence_longer_than_memory() {
             let none = SequenceGradients::default();
             refused(rnn::backward(context, &sequence, Trace::new(&[]), Cotangents::default(), none));
         });
+    }
+}
+
+/// Sizes that cannot be multiplied or added, among others.
+const EXTREMES: [usize; 8] = [0, 1, 3, 1 << 32, 1 << 63, usize::MAX / 2, usize::MAX / 16 + 1, usize::MAX];
+
+fn extremes<const N: usize>() -> impl Iterator<Item = [usize; N]> {
+    let digits =
+        |number: usize| std::array::from_fn(|i| EXTREMES[number / EXTREMES.len().pow(i as u32) % EXTREMES.len()]);
+    (0..EXTREMES.len().pow(N as u32)).map(digits)
+}
+
+/// Whether there can be so many numbers.
+fn count(sizes: &[usize]) -> Option<usize> {
+    sizes.iter().try_fold(1_usize, |product, &size| product.checked_mul(size))
+}
+
+/// Overflow is checked in this program: a product that wraps would panic.
+#[test]
+fn of_extreme_sizes() {
+    let three = [1.0, 2.0, 3.0];
+    for [count_, n, m] in extremes() {
+        for (form, tau) in [
+            (Form::Trapezoidal, None),
+            (Form::Full, None),
+            (Form::Full, Some(&[][..])),
+            (Form::UnitTrapezoidal, Some(&[][..])),
+        ] {
+            for entries in [&three[..], &[]] {
+                let Ok(w) = Operator::with_form([count_, n, m], entries, form, tau) else { continue };
+                assert_eq!(Some(entries.len()), count(&[count_, n, m]));
+                if count_ == 0 {
+                    with_no_problems(w);
+                }
+            }
+        }
+    }
+    for shape @ [rows, columns] in extremes() {
+        for strides in extremes() {
+            let reach = || (rows - 1).checked_mul(strides[0])?.checked_add((columns - 1).checked_mul(strides[1])?);
+            let fits = rows == 0 || columns == 0 || reach().is_some_and(|reach| reach < 3);
+            assert_eq!(Rows::strided(&three, shape, strides).is_ok(), fits, "{shape:?} {strides:?}");
+            let apart = RowsMut::strided(&mut three.clone(), shape, strides).is_ok();
+            assert!(fits || !apart, "{shape:?} {strides:?}");
+        }
+    }
+    for shape in extremes::<4>() {
+        for strides in [[0; 3], [1, 0, 0], [0, 1, 1], [usize::MAX; 3], [1 << 32; 3]] {
+            drop(Tokens::strided(Numbers::Full(&three), shape, strides));
+        }
+    }
+}
+
+/// Calls of no problems compute nothing, whatever the sizes.
+fn with_no_problems(w: Operator<'_, f64>) {
+    in_context(|context| {
+        let w = |adjoint, method| w.clone().adjoint(adjoint).by(method);
+        for (adjoint, method) in [(false, None), (true, Some(Method::Wy)), (false, Some(Method::Dense))] {
+            let w = w(adjoint, method);
+            let _ = apply::forward(context, &w, &[], &mut []);
+            let _ = apply::forward_and_save(context, &w, &[], &mut []);
+            let _ = apply::backward(context, &w, &[], &[], Gradients::default(), None);
+            let _ = apply::matrix(context, &w, &mut []);
+            let _ = apply::matrix_backward(context, &w, &[], &mut [], None);
+            let _ = apply::compact_wy(context, &w, &mut [], &mut [], &mut []);
+            let sequence = Sequence::new(w, Steps::uniform(2, 3).unwrap(), Series::new(&[]));
+            let _ = sequence.tape_width();
+            let _ = rnn::forward_and_save(context, &sequence, States::new(&mut []));
+            let _ =
+                rnn::backward(context, &sequence, Trace::new(&[]), Cotangents::default(), SequenceGradients::default());
+        }
+    });
+}
+
+#[test]
+fn of_extreme_steps() {
+    let one = [1.0];
+    // A number of steps that might just fit into memory is left out.
+    for [steps, batch] in extremes().filter(|[steps, _]| *steps != 1 << 32) {
+        let rows = count(&[steps, batch]).filter(|&rows| isize::try_from(rows).is_ok());
+        let uniform = || Steps::uniform(steps, batch);
+        assert_eq!(uniform().is_ok(), steps <= 3 && rows.is_some(), "{steps} {batch}");
+        for strides in extremes().filter(|_| uniform().is_ok()) {
+            let w = Operator::new([1, 1, 1], &one).unwrap();
+            let sequence = Sequence::new(w, uniform().unwrap(), Series::strided(&one, strides));
+            let (mut h, mut of_x) = ([0.0], [7.0]);
+            let outcome = in_context(|context| rnn::forward(context, &sequence, States::new(&mut h)));
+            assert_eq!((outcome.is_ok(), h), if rows == Some(1) { (true, [1.0]) } else { (false, [0.0]) });
+            let cotangents = Cotangents { h: Some(Series::strided(&one, strides)), last: None };
+            let gradients = SequenceGradients { x: Some(&mut of_x), ..SequenceGradients::default() };
+            let outcome =
+                in_context(|context| rnn::backward(context, &sequence, Trace::new(&h), cotangents, gradients));
+            assert_eq!(outcome.is_ok(), rows <= Some(1));
+        }
+    }
+    for sizes in [&[i64::MAX, i64::MAX][..], &[i64::MAX, 1], &[1 << 62, 1 << 62, 1], &[i64::MIN], &[0], &[1, 2]] {
+        refused(Steps::ragged(sizes));
+    }
+    // A product of lengths and sequences that wraps to the number of rows.
+    let first = 1_i64 << 60;
+    let mut wrapped = vec![first];
+    wrapped.extend([first / 17; 16]);
+    wrapped.push(first - 16 * (first / 17));
+    assert_eq!((wrapped.iter().sum::<i64>() as usize, wrapped.len().wrapping_mul(1 << 60)), (1 << 61, 1 << 61));
+    wrapped.sort_unstable_by(|a, b| b.cmp(a));
+    refused(Steps::ragged(&wrapped).unwrap().reversed());
+    assert!(in_context(|context| factor::departure::<f64>(context, 0, &[])).is_err());
+    assert!(in_context(|context| factor::factor::<f64>(context, 0, 0, &[], &mut [], None)).is_err());
+}
+
+#[test]
+fn of_extreme_rows_of_tokens() {
+    let three = [1.0_f32, 2.0, 3.0];
+    let none = Tokens::from(&[]);
+    for [batch, tokens, channels, taps] in extremes() {
+        let sizes = convolution::Sizes { batch, tokens, channels, taps };
+        for weight in [&three[..], &[]] {
+            let same = |shape| Tokens::strided(Numbers::Full(&three), shape, [0; 3]).unwrap_or(none);
+            for x in [none, same([batch, tokens, 1, channels]), same([1, tokens, 1, channels])] {
+                let operands = convolution::Operands { sizes, x, weight, bias: None, silu: true };
+                let outcome = in_context(|context| convolution::forward(context, operands, (&mut []).into()));
+                assert!(outcome.is_err() || batch == 0 || tokens == 0, "{sizes:?}");
+                let mut of_weight = weight.to_vec();
+                let gradients =
+                    convolution::Gradients { x: Some((&mut []).into()), weight: Some(&mut of_weight), bias: None };
+                let back = in_context(|context| convolution::backward(context, operands, none, gradients));
+                assert!(back.is_err() || of_weight == [0.0; 3], "{sizes:?}");
+            }
+        }
+    }
+    for [rows, width] in extremes() {
+        let x = Tokens::strided(Numbers::Full(&three), [1, rows, 1, 3], [0; 3]).unwrap_or(none);
+        let weight = &three[..width.min(3)];
+        let operands = gated_norm::Operands { rows, x, z: x, weight, epsilon: 1.0, silu: true };
+        let outcome = in_context(|context| gated_norm::forward(context, operands, (&mut []).into()));
+        assert!(outcome.is_err() || rows == 0, "{rows} {width}");
+    }
+}
+
+#[test]
+fn of_extreme_problems_of_the_delta_rule() {
+    let (row, none) = ([1.0_f32; 3], Tokens::from(&[]));
+    for [tokens, value_heads, key_width, value_width, reflections] in extremes() {
+        let sizes = delta::Sizes { heads: 1, value_heads, key_width, value_width, reflections };
+        let steps = tokens.checked_mul(reflections).unwrap_or(0);
+        let same = |shape| Tokens::strided(Numbers::Full(&row), shape, [0; 3]).unwrap_or(none);
+        let operands = delta::Operands {
+            sequences: std::iter::once(0..tokens).collect(),
+            q: same([1, tokens, 1, key_width]),
+            k: same([1, steps, 1, key_width]),
+            v: same([1, steps, value_heads, value_width]),
+            beta: None,
+            ..delta::Operands::new(sizes, &[], &[], &[], &[])
+        };
+        drop(delta::interval(key_width, value_width));
+        let Ok(problem) = delta::Problem::new(operands) else { continue };
+        let delta::Lengths { out, last, kept } = problem.lengths();
+        assert_eq!(Some(out), count(&[tokens, value_heads, value_width]));
+        assert_eq!(Some(last), count(&[value_heads, key_width, value_width]));
+        let interval = delta::interval(key_width, value_width).unwrap();
+        assert_eq!(Some(kept), count(&[steps.saturating_sub(1) / interval, value_heads, key_width, value_width]));
+        if tokens == 0 && value_heads.max(value_width) <= 3 {
+            let outcome = in_context(|context| delta::forward(context, &problem, delta::Results::default()));
+            assert!(matches!(outcome, Ok(()) | Err(Error::OutOfMemory { .. })), "{sizes:?}: {outcome:?}");
+        }
     }
 }

@@ -4,11 +4,14 @@
 mod common;
 
 mod applications;
+mod bounds;
 mod convolution;
 mod delta;
 mod factor;
 mod forms;
+mod gated_norm;
 mod lengths;
 mod many;
 mod sequences;
 mod side_by_side;
+mod tokens;

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import householder.torch as ht
-from householder.cli.gpu_correctness import CHECKS
+from householder.cli.gpu_check.correctness import CHECKS
 from tests.cases.torch import CASES, results
 from tests.conftest import Backend, repeated
 from tests.numpy import test_backward, test_batch, test_factor, test_forward, test_jvp, test_matrix, test_sequence

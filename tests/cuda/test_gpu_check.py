@@ -11,8 +11,9 @@ import pytest
 
 from householder import cli
 from householder._cuda import instances
-from householder.cli import gpu_check, gpu_supervisor, gpu_worker
-from householder.cli.gpu_supervisor import Job
+from householder.cli.gpu_check import command as gpu_check
+from householder.cli.gpu_check import supervisor, worker
+from householder.cli.gpu_check.supervisor import Check
 
 TELL = "import json, sys; name, word, file = sys.argv[1:]\n"
 """How a check begins; it ends by ``tell(passed)``."""
@@ -22,11 +23,11 @@ TELL += "    open(file, 'w').write(json.dumps(row))\n"
 
 
 def job(source, limit=20.0):
-    return Job("a check", [sys.executable, "-c", TELL + source], limit)
+    return Check("a check", [sys.executable, "-c", TELL + source], limit)
 
 
 def verdict(source, limit=20.0):
-    (row,) = gpu_supervisor.run([job(source, limit)])
+    (row,) = supervisor.run([job(source, limit)])
     return row
 
 
@@ -89,11 +90,11 @@ def test_a_worker_tells_what_it_found(monkeypatch, tmp_path):
     def broken(_):
         return {}["missing"]
 
-    monkeypatch.setattr(gpu_worker, "KINDS", {"check": lambda name: {"detail": name}, "broken": broken})
+    monkeypatch.setattr(worker, "KINDS", {"check": lambda name: {"detail": name}, "broken": broken})
     monkeypatch.setenv("HOUSEHOLDER_KERNELS", "")
     rows = []
     for kind in ("check", "broken"):
-        gpu_worker.main([kind, "streams", "word", str(tmp_path / "found")])
+        worker.main([kind, "streams", "word", str(tmp_path / "found")])
         rows.append(json.loads((tmp_path / "found").read_text()))
     assert rows[0] == {"passed": True, "detail": "streams", "check": "streams", "word": "word", "kernels": []}
     assert (rows[1]["passed"], rows[1]["detail"]) == (False, "KeyError: 'missing'")
@@ -101,14 +102,14 @@ def test_a_worker_tells_what_it_found(monkeypatch, tmp_path):
 
 
 def test_each_job_runs_the_check_of_its_name(monkeypatch):
-    from householder.cli import gpu_correctness
+    from householder.cli.gpu_check import correctness
 
     asked = []
-    found = {name: lambda _, name=name: asked.append(name) or "" for name in gpu_correctness.CHECKS}
-    monkeypatch.setattr(gpu_correctness, "CHECKS", found)
-    monkeypatch.setattr(gpu_worker.instances, "CLUSTERS", ())
+    found = {name: lambda _, name=name: asked.append(name) or "" for name in correctness.CHECKS}
+    monkeypatch.setattr(correctness, "CHECKS", found)
+    monkeypatch.setattr(worker.instances, "CLUSTERS", ())
     for job in gpu_check.jobs(checks=True, timings=False, quick=True):
-        gpu_worker.KINDS[job.command[-1]](job.name)
+        worker.KINDS[job.command[-1]](job.name)
     assert asked == [*found, "clusters"]
 
 
@@ -120,10 +121,10 @@ def test_only_jobs_whose_names_match_run(checks, tmp_path):
 @pytest.fixture
 def checks(monkeypatch):
     """The checks of the command are replaced by these programs."""
-    machine = Job("machine", [sys.executable, "-c", TELL + "tell(True, machine={'device 0': 'a device'})"])
+    machine = Check("machine", [sys.executable, "-c", TELL + "tell(True, machine={'device 0': 'a device'})"])
     found = {"machine": machine, "jobs": [job("tell(True, kernels=['a kernel'])"), job("raise SystemExit(2)")]}
-    run = gpu_supervisor.run
-    monkeypatch.setattr(gpu_supervisor, "run", lambda jobs: run([found.get(j.name, j) for j in jobs]))
+    run = supervisor.run
+    monkeypatch.setattr(supervisor, "run", lambda jobs: run([found.get(j.name, j) for j in jobs]))
     monkeypatch.setattr(gpu_check, "jobs", lambda **_: found["jobs"])
     return found
 
@@ -168,10 +169,10 @@ def test_the_report_has_the_thresholds_and_which_side_won():
 
 def test_a_timed_case_says_which_side_won(monkeypatch):
     found = timed("kernels", 1000, "")["timing"]
-    monkeypatch.setitem(sys.modules, "householder.cli.gpu_timing", SimpleNamespace(
+    monkeypatch.setitem(sys.modules, "householder.cli.gpu_check.timing", SimpleNamespace(
         cases=lambda _: ["a sequence"], compare=lambda *_, **__: found
     ))  # fmt: skip
-    assert gpu_worker.timing("a sequence")["detail"] == "forward, graph: kernels 2.00 times faster"
+    assert worker.timing("a sequence")["detail"] == "forward, graph: kernels 2.00 times faster"
 
 
 def test_the_report_is_there_while_the_next_check_runs(checks, tmp_path):

@@ -19,7 +19,9 @@ import householder.torch as ht
 from householder import _notices
 from householder._cuda import algebra, instances, kernels, library, verdicts
 from householder._spec import METHODS
-from householder.cli import gpu_check, gpu_correctness, gpu_timing
+from householder.cli.gpu_check import command as gpu_check
+from householder.cli.gpu_check import correctness as gpu_correctness
+from householder.cli.gpu_check import timing as gpu_timing
 from householder.torch import _functional, _ops
 from householder.torch._ops import adapted, devices, operator
 from householder.torch._ops.devices import are_plain

@@ -82,15 +82,15 @@ def command_lines():
 def test_command_lines_are_understood(line, tmp_path):
     cli = pytest.importorskip("householder.cli.entry")
     asked = {
-        name: getattr(pytest.importorskip(f"householder.experiments.{module}"), function)
+        name: getattr(pytest.importorskip(f"householder_experiments.{module}"), function)
         for name, module, function in (("train", "session", "asked"), ("compare", "compare", "asked_grid"))
     }
     line = line.replace("DIR", str(tmp_path)).replace("TASK", "digits").replace("RUN", str(tmp_path))
     options = cli.parser().parse_args(shlex.split(line))
-    if options.command.trains and not options.resume:
+    if options.command.name in asked and not options.resume:
         options.changes = [change for change in options.changes if ".." not in change]
-        named = pytest.importorskip("householder.cli.arguments").named_modules(options)
-        with pytest.importorskip("householder.experiments.own").permitted(named):
+        named = pytest.importorskip("householder_experiments.arguments").named_modules(options)
+        with pytest.importorskip("householder_experiments.own").permitted(named):
             assert asked[options.command.name](options)
 
 
@@ -104,7 +104,7 @@ def test_command_lines_are_understood(line, tmp_path):
     ],
 )
 def test_command_lines_that_no_longer_work_are_noticed(line, tmp_path):
-    errors = pytest.importorskip("householder.experiments.errors")
+    errors = pytest.importorskip("householder.cli.errors")
     with pytest.raises(errors.UserError):
         test_command_lines_are_understood(line, tmp_path)
 
@@ -160,7 +160,7 @@ def test_every_setting_is_described_and_counts_have_units():
 @pytest.mark.parametrize("command", ["train", "compare"])
 def test_help_lists_tasks_and_models_with_a_line_each(command, capsys):
     entry = pytest.importorskip("householder.cli.entry")
-    catalogue = pytest.importorskip("householder.experiments.catalogue")
+    catalogue = pytest.importorskip("householder_experiments.catalogue")
     with pytest.raises(SystemExit):
         entry.main([command, "--help"])
     out = capsys.readouterr().out

@@ -4,6 +4,7 @@ A row has layers, an argument, a wrong value and the message. The other argument
 """
 
 import re
+from collections import OrderedDict
 from typing import Any, NamedTuple
 
 import pytest
@@ -62,14 +63,20 @@ VALUES = [
         for shape in ((2, 5, 13), (), (5, 12), (1, 2, 5, 12))
     ),
 ]
+OTHERS = {
+    "a str": "abc",
+    "a list": [1.0],
+    "a tuple": (torch.ones(5, 3),),
+    "a collections.OrderedDict": OrderedDict(),
+    "a numpy.ndarray": torch.ones(5, 3).numpy(),
+    "None": None,
+}
 TYPES = [
+    *(Mistake(tuple(LAYERS), wrong, f"is {kind}, expected a torch.Tensor$") for kind, wrong in OTHERS.items()),
     *(
-        Mistake(tuple(LAYERS), wrong, f"is a builtins.{type(wrong).__name__}, expected a torch.Tensor$")
-        for wrong in ("abc", [1.0], (torch.ones(5, 3),), None)
-    ),
-    *(
-        Mistake((*SEQUENCES, *CELLS), wrong, f"^hx is a builtins.{type(wrong).__name__}, expected", is_state=True)
-        for wrong in ("abc", [1.0])
+        Mistake((*SEQUENCES, *CELLS), wrong, f"^hx is {kind}, expected", is_state=True)
+        for kind, wrong in OTHERS.items()
+        if wrong is not None
     ),
 ]
 

@@ -60,7 +60,9 @@ OF_ATTENTION = [
     Mistake("g", F((1, 6, 1))),
     Mistake("g", F((1, 6, 2)) / 2, says="0.5", without=("jax",)),
     Mistake("initial_state", F((1, 2, 4, 3))),
-    Mistake("cu_seqlens", np.array([0, 4]), says="T = 6"),
+    Mistake("cu_seqlens", np.array([0, 4]), says="begin with 0, never decrease and end with T = 6"),
+    Mistake("cu_seqlens", np.array([2, 0, 4]), says="these are lengths, whose sequences end at [0, 2, 2, 6]"),
+    Mistake("cu_seqlens", np.array([0, 6, 6, 2]), says="never decrease and end with T = 6"),
     Mistake("v", F((1, 6, 3, 3)), TWO_HEADS),
 ]
 OF_TYPES_OF_ATTENTION = [
@@ -76,7 +78,9 @@ OF_TYPES_OF_ATTENTION = [
 VALUES = {
     "apply": [
         Mistake("u", F(5)),
-        Mistake("u", F((3, 5))),
+        Mistake("u", F((3, 5)), says="(3, 5), expected (..., n, m) with 1 <= m <= n; shape='full' takes any number of"),
+        Mistake("u", F((2, 5)), {"h": F((5, 3))}, "h has shape (5, 3): are u and h swapped?"),
+        Mistake("h", F((5, 3)), {"u": F((7, 5))}, "h has shape (5, 3): are u and h swapped?"),
         Mistake("u", F((5, 0))),
         Mistake("u", F((5, 5), C), {"h": F((2, 5), C)}, "m <= n - 1"),
         Mistake("u", F((2, 5, 3)), {"h": F((3, 5))}),
@@ -141,7 +145,9 @@ VALUES = {
         Mistake("q", F((2, 3))),
         Mistake("q", F((0, 0))),
         Mistake("q", F((1, 1), C)),
-        Mistake("q", 2 * np.eye(3), says="orthogonal", without=("jax",)),
+        Mistake("q", 2 * np.eye(3), says="orthogonal"),
+        Mistake("q", np.full((3, 3), np.nan), says="q has entries that are not finite"),
+        Mistake("q", np.diag([1, np.inf]), says="q has entries that are not finite"),
         Mistake("m", 4),
         Mistake("m", 3, {"q": np.eye(3, dtype=C)}),
     ],
@@ -243,6 +249,15 @@ def test_beta_and_g_are_named(library, name):
     functions, convert = LIBRARIES[library]
     with pytest.raises(TypeError, match="positional"):
         getattr(functions, name)(*map(convert, CALLS["delta_rule"].values()))
+
+
+@pytest.mark.parametrize("value", [[1.0], "text", 1, None, {}, object()], ids=repr)
+def test_builtin_types_have_their_plain_names(value):
+    arguments = CALLS["apply"] | {"h": value}
+    for function in (hh.apply, hj.apply):
+        with pytest.raises((TypeError, ValueError), match=r"\bh\b") as refusal:
+            function(**arguments)
+        assert "builtins" not in str(refusal.value)
 
 
 def test_jax_draws_nothing_without_a_key():

@@ -5,9 +5,12 @@ only mistake. The message begins with ``argument is value`` and goes on with wha
 else have a text of their own.
 """
 
+import ast
 import copy
+import inspect
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -136,6 +139,7 @@ TYPES = [
     Mistake(COMPLEX, "dtype", torch.bfloat16, "expected one of torch.complex64"),
     adapter("num_reflections", 4.0, INTEGER),
     adapter("linear", nn.Conv1d(4, 4, 1), says=r"linear is a Conv1d, expected an nn\.Linear"),
+    adapter("linear", nn.LSTM(4, 4), says=r"linear is an LSTM, expected an nn\.Linear"),
     adapter("linear", nn.Linear(4, 4, dtype=torch.complex64), says=r"dtype torch\.complex64, expected a real layer"),
     constrained("module", nn.Linear(3, 4).weight, says=r"module is a Parameter, expected a torch\.nn\.Module"),
     constrained("module", nn.Linear(3, 4, dtype=torch.bfloat16), says=r"weight has dtype torch\.bfloat16"),
@@ -162,3 +166,83 @@ def test_a_mistake_is_named(error, layer, mistake):
 def test_each_layer_can_be_made_without_a_mistake():
     for layer, arguments in MADE_BY.items():
         assert isinstance(layer(**copy.deepcopy(arguments)), nn.Module)
+
+
+@pytest.mark.parametrize("layer", [kind for kind in MADE_BY if isinstance(kind, type)], ids=lambda kind: kind.__name__)
+def test_a_call_that_does_not_fit_names_the_class_and_what_may_be_meant(layer):
+    needed, known = MADE_BY[layer], inspect.signature(layer).parameters
+    first, *_, last = known
+    for wrong in (f"the_{last}", f"{last[:-1]}"):
+        message = f"^{layer.__name__}: got an unexpected keyword argument '{wrong}', did you mean '{last}'\\?$"
+        with pytest.raises(TypeError, match=message):
+            layer(**needed, **{wrong: 1})
+    with pytest.raises(TypeError, match=f"^{layer.__name__}: got an unexpected keyword argument 'zzzz'$"):
+        layer(**needed, zzzz=1)
+    with pytest.raises(TypeError, match=f"^{layer.__name__}: missing a required argument: '{first}'$"):
+        layer()
+    with pytest.raises(TypeError, match=f"^{layer.__name__}: too many positional arguments$"):
+        layer(*range(len(known) + 1))
+
+
+def test_the_keyword_that_is_meant():
+    with pytest.raises(TypeError, match="'reflections', did you mean 'num_reflections'"):
+        ht.OrthogonalRNN(3, 8, reflections=4)
+
+
+@pytest.mark.parametrize("kind", [ht.OrthogonalRNN, ht.UnitaryRNN])
+def test_so_many_layers_may_be_meant_as_reflections(kind):
+    with pytest.warns(UserWarning, match=r"num_layers is 16: for reflections in one layer, write num_reflections=16"):
+        assert len(kind(2, 128, 16).cells) == 16
+    kind(2, 8, 16, num_reflections=2)
+    kind(2, 8, 7)
+
+
+FUNCTIONS_OF_MODULES = {
+    "accelerate": ht.accelerate,
+    "restore": ht.restore,
+    "adapt": lambda model: ht.adapt(model, "*"),
+    "adapter_state": ht.adapter_state,
+    "load_adapter_state": lambda model: ht.load_adapter_state(model, {}),
+    "merge_adapters": ht.merge_adapters,
+    "orthogonal": ht.orthogonal,
+    "from_rnn": ht.OrthogonalRNN.from_rnn,
+    "last_state": lambda rnn: ht.last_state(rnn, torch.ones(5, 3), every=2),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS_OF_MODULES)
+@pytest.mark.parametrize(
+    ("wrong", "kind"),
+    [(3, "an int"), (None, "None"), ({}, "a dict"), (nn.Linear(2, 2).state_dict(), "a collections.OrderedDict")],
+)
+def test_what_is_no_module_is_named(name, wrong, kind):
+    with pytest.raises(TypeError, match=rf"^\w+ is {kind}, expected an? [\w. ]+$"):
+        FUNCTIONS_OF_MODULES[name](wrong)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (nn.LSTM(2, 2), "an LSTM"),
+        (nn.RNN(2, 2), "an RNN"),
+        (nn.GRU(2, 2), "a GRU"),
+        (nn.Linear(2, 2), "a Linear"),
+        (nn.Softmax(0), "a Softmax"),
+        (ht.OPLU(), "an OPLU"),
+        (ht.UnitaryRNN(2, 2), "a UnitaryRNN"),
+        (ht.OrthogonalRNN(2, 2), "an OrthogonalRNN"),
+        (nn.Module(), "a Module"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_kinds_have_their_article(value, told):
+    with pytest.raises(TypeError, match=f"^u is {told}, expected a torch.Tensor$"):
+        ht.apply(value, torch.ones(2))
+
+
+def test_no_message_writes_an_article_or_a_module_before_the_name_of_a_type():
+    """The article depends on the name, and ``builtins`` is no module that users know."""
+    for path in Path(ht.__file__).parent.rglob("*.py"):
+        nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+        raised = [ast.unparse(node) for node in nodes if isinstance(node, ast.Raise)]
+        assert [text for text in raised if re.search(r"\ban? \{type\(|__module__", text)] == []

@@ -2,6 +2,7 @@
 
 import inspect
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -288,6 +289,65 @@ def test_padded_tokens_change_no_state(name, rng):
     assert_close(whole[1], short[1])
 
 
+def of_tokens(arrays, first, last, reflections):
+    """The operands of some of the tokens; keys, values and betas have several steps a token."""
+    return [
+        a[:, first * r : last * r] for a, r in zip(arrays, (1, reflections, reflections, reflections, 1), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("reflections", [1, 2])
+def test_packed_tokens_are_sequences_of_their_own(reflections, rng):
+    ends, steps = [0, 4, 5, 5, 12], 12 * reflections
+    arrays = [randn(rng, (1, tokens, *rest), "float64") for tokens, *rest in [(12, 1, 3), (steps, 1, 3), (steps, 2, 4)]]
+    arrays += [rng.random((1, steps, 2)), -rng.random((1, 12, 2))]
+    states = randn(rng, (4, 2, 3, 4), "float64")
+
+    def run(q, k, v, beta, g, state, **options):
+        options |= {"num_householder": reflections, "output_final_state": True}
+        return hj.delta_rule(q, k, v, beta=beta, g=g, initial_state=state, **options)
+
+    def total(function):
+        return lambda *a: sum((x**2).sum() for x in function(*a))
+
+    every = tuple(range(6))
+    packed = partial(run, cu_seqlens=ends)
+    (o, last), grads = packed(*arrays, states), jax.grad(total(packed), every)(*arrays, states)
+    for i, (first, end) in enumerate(pairwise(ends)):
+        alone = *of_tokens(arrays, first, end, reflections), states[i : i + 1]
+        expected = run(*alone)
+        assert_all_close((o[:, first:end], last[i : i + 1]), expected)
+        ours = *of_tokens(grads[:5], first, end, reflections), grads[5][i : i + 1]
+        assert_all_close(ours, jax.grad(total(run), every)(*alone))
+
+
+def test_a_packed_sequence_ends_where_it_ends(rng):
+    """The state would grow beyond all numbers in the steps of a longer sequence."""
+    u, x, sizes = randn(rng, (4, 2), "float64"), np.zeros((302, 4)), [2, 2] + [1] * 298
+    x[1:4:2] = randn(rng, (2, 4), "float64")
+    options = {"tau": np.array([-40.0, -40.0]), "shape": "full", "nonlinearity": "identity"}
+
+    def packed(u, x):
+        return hj.rnn(u, x, batch_sizes=sizes, **options)[1][1]
+
+    def alone(u, x):
+        return hj.rnn(u, x[1:4:2], **options)[1]
+
+    assert not np.isfinite(hj.rnn(u, x[1:], **options)[1]).any()
+    for of_each in (lambda f: f(u, x), lambda f: jax.grad(loss(f), (0, 1))(u, x), lambda f: jax.jvp(f, (u, x), (u, x))):
+        assert_all_close(of_each(packed), of_each(alone))
+
+    k, v, beta = np.ones((1, 2001, 1, 1)), np.zeros((1, 2001, 1, 2)), np.full((1, 2001, 1), 3.0)
+    v[:, 2000:] = randn(rng, (1, 1, 1, 2), "float64")
+
+    def last(k, v, **options):
+        return hj.delta_rule(k, k, v, beta=beta[:, : k.shape[1]], output_final_state=True, **options)[1][-1]
+
+    for of_each in (lambda f: f(k, v), lambda f: jax.grad(loss(f), (0, 1))(k, v)):
+        packed = of_each(lambda k, v: last(k, v, cu_seqlens=[0, 2000, 2001]))
+        assert_all_close(packed, of_each(lambda k, v: last(k[:, 2000:], v[:, 2000:])))
+
+
 def test_all_is_sorted_and_complete():
-    public = {name for name, value in vars(hj).items() if inspect.isfunction(value)}
+    public = {name for name, value in vars(hj).items() if inspect.isfunction(value) or inspect.isclass(value)}
     assert hj.__all__ == sorted(public)

@@ -20,7 +20,7 @@ TYPES = {
     "integers": (lambda: hj.apply(F((4, 2), "int32"), H), "u has dtype int32, expected one of float32, float64"),
     "objects": (lambda: hj.apply(U, np.ones((3, 4), object)), "h of object does not make a JAX array: "),
     "strings": (lambda: hj.apply(np.array([["a"]]), H), "u of <U1 does not make a JAX array: "),
-    "a masked array": (lambda: hj.apply(U, np.ma.masked_array(H)), "h of float32 does not make a JAX array: "),
+    "a masked array": (lambda: hj.apply(U, np.ma.masked_array(H)), "h is a numpy.MaskedArray, expected"),
     "an array as a slope": (lambda: hj.rnn(U, X, negative_slope=F(())), "expected a number"),
 }
 

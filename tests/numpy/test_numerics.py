@@ -134,3 +134,19 @@ def test_ten_thousand_identity_steps_keep_the_length(n, method, most):
         u, h0 = (rng.standard_normal(shape).astype(np.float32) for shape in ((n, n), (1, n)))
         h = hh.rnn(hh.snap(u), x, h0, nonlinearity="identity", method=method)[0]
         assert abs(np.linalg.norm(h[-1].astype(float)) / np.linalg.norm(h0.astype(float)) - 1) < most
+
+
+@pytest.mark.parametrize("dtype", REAL_DTYPES)
+@pytest.mark.parametrize("keys", [16, 64, 128])
+def test_a_reflection_that_is_repeated_errs_by_at_most_two_units_of_rounding_each_time(dtype, keys):
+    """The norm of one key is rounded in the same way at every step, so these errors add up."""
+    rng, steps = np.random.default_rng(keys), 501
+    key = rng.standard_normal(keys)
+    key, state = (key / np.linalg.norm(key)).astype(dtype), rng.standard_normal((keys, 4)).astype(dtype)
+    k = np.broadcast_to(key, (1, steps, 1, keys))
+    rest = {"beta": np.full((1, steps, 1), 2, dtype), "initial_state": state[None, None], "output_final_state": True}
+    found = hh.delta_rule(k, k, np.zeros((1, steps, 1, 4), dtype), **rest).final_state[0, 0]
+    wide = key.astype(WIDER[dtype])
+    ratio = (1 - 2 * wide @ wide) ** steps  # of the part along the key
+    expected = state + (ratio - 1) / (wide @ wide) * wide[:, None] * (wide @ state)
+    assert np.abs(found - expected).max() <= 2 * steps * np.finfo(dtype).eps * np.abs(expected).max()

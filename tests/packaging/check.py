@@ -43,6 +43,7 @@ def build(directory: Path) -> None:
     """Wheel and source distribution, as the release builds them."""
     run("maturin", "build", "--release", "--locked", "--zig", "--compatibility", "manylinux2014", "--out", directory)
     run("maturin", "sdist", "--out", directory)
+    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", directory, ROOT / "experiments")
 
 
 def check_contents(wheel: Path) -> None:
@@ -83,18 +84,27 @@ def check_instruction_sets(python: Path) -> None:
         print(f"processor {processor}: {line}")
 
 
+def check_training(wheel: Path, experiments: Path, directory: Path) -> None:
+    """The command finds the experiments, which bring all that training needs."""
+    python = environment(directory, wheel, experiments)
+    arguments = ("train", "digits", "--models", "srnn", "--epochs", "1", "--output", directory / "run")
+    print(f"{experiments.name}: {last_line(run(python, '-m', 'householder', *arguments))}")
+
+
 def main() -> None:
     """Build, then check."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dist", type=Path, help="a folder with a wheel and a source distribution; built if left out")
-    parser.add_argument("--only", choices=("contents", "instructions", "versions", "sdist"), help="one of the checks")
+    parser.add_argument(
+        "--only", choices=("contents", "instructions", "versions", "sdist", "train"), help="one of the checks"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         room = Path(temporary)
         dist = options.dist or room / "dist"
         if options.dist is None:
             build(dist)
-        (wheel,), (sdist,) = dist.glob("*manylinux*.whl"), dist.glob("*.tar.gz")
+        (wheel,), (sdist,) = dist.glob("householder-*manylinux*.whl"), dist.glob("householder-*.tar.gz")
         if options.only in (None, "contents"):
             check_contents(wheel)
         if options.only in (None, "instructions"):
@@ -103,6 +113,8 @@ def main() -> None:
             for versions in (LOWEST, HIGHEST):
                 print(last_line(run(environment(room / "versions", wheel, *versions), SMOKE, "--torch")))
                 shutil.rmtree(room / "versions")
+        if options.only in (None, "train"):
+            check_training(wheel, *dist.glob("householder_experiments-*.whl"), room / "train")
         if options.only in (None, "sdist"):
             print(f"from {sdist.name}: {last_line(run(environment(room / 'sdist', sdist), SMOKE))}")
 

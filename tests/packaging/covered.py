@@ -1,7 +1,7 @@
 """Whether the short set of tests covers each module as well as all tests do.
 
 ``python tests/packaging/covered.py`` takes about half an hour and needs the package ``coverage``. Lines and branches of
-``python/householder`` count, also in other processes.
+``python/householder`` and ``experiments`` count, also in other processes.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Every Python package that an installation brings, with its version and licence; fails where a licence is not known.
 
-    python tests/packaging/licences.py [torch] [train] [test] ...
+    python tests/packaging/licences.py [householder] [householder[test]] [householder-experiments] ...
 
 Reads what the environment's packages say of themselves. Vulnerabilities are ``pip-audit``'s business, which asks an
 advisory service.
@@ -47,7 +47,9 @@ def closure(name: str, extras: set[str]) -> dict[str, Distribution]:
 def main() -> None:
     """Print the list; the exit status tells whether each licence is free or NVIDIA's."""
     try:
-        packages = closure("householder", set(sys.argv[1:]))
+        packages = {}
+        for requirement in map(Requirement, sys.argv[1:] or ["householder"]):
+            packages |= closure(requirement.name, requirement.extras)
     except PackageNotFoundError as error:
         sys.exit(f"{error.name} is not installed")
     unknown = []

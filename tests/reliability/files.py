@@ -11,7 +11,7 @@ from random import Random
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.experiments.damaged_files import KINDS, complaint, damaged
+from experiments.tests.damaged_files import KINDS, complaint, damaged
 
 SLOW = {"resumed checkpoint": 0.02, "checkpoint": 0.5, "plotted results": 0.2}
 

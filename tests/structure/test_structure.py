@@ -91,8 +91,9 @@ def test_rust_modules_import_in_one_direction(root):
     assert circle(modules(ROOT / root, ".rs", "mod"), rust_imports) == []
 
 
-def test_python_modules_import_in_one_direction():
-    assert circle(modules(ROOT / "python/householder", ".py", "__init__"), python_imports) == []
+@pytest.mark.parametrize("root", ["python/householder", "experiments/householder_experiments"])
+def test_python_modules_import_in_one_direction(root):
+    assert circle(modules(ROOT / root, ".py", "__init__"), python_imports) == []
 
 
 def test_a_circle_is_found(tmp_path):
@@ -157,6 +158,22 @@ def test_nothing_is_found_by_a_name_that_is_put_together():
     assert all("_orthogonal_rnn.py" in name for name in composed)
 
 
+SHARED_TYPES = {"Cotangents", "Gradients", "Operands", "Saved", "Sizes"}
+"""Types that several operations of the crate have, each in its own module, such as ``delta::Gradients``."""
+
+
+def test_types_of_rust_have_names_of_their_own():
+    defined: dict[str, list[Path]] = {}
+    # Associated types, which are indented, have the names of their traits.
+    pattern = r"^(?: *(?:pub(?:\(\w+\))? )?(?:unsafe )?(?:struct|enum|union|trait)|(?:pub(?:\(\w+\))? )?type) (\w+)"
+    for path in (ROOT / "rust").rglob("*.rs"):
+        text = path.read_text("utf-8").partition("#[cfg(test)]\nmod tests")[0]
+        for name in re.findall(pattern, text, re.MULTILINE):
+            defined.setdefault(name, []).append(path.relative_to(ROOT))
+    several = {name: paths for name, paths in defined.items() if len(paths) > 1}
+    assert several.keys() == SHARED_TYPES, several
+
+
 def test_the_page_of_the_tests_names_every_folder_and_files_that_exist():
     tests = ROOT / "tests"
     named = re.findall(r"`([\w/.]+(?:/|\.py|\.rs))`", (tests / "README.md").read_text("utf-8"))
@@ -190,7 +207,7 @@ def names_of_others(path: Path) -> Iterator[str]:
 
 def test_undocumented_names_of_other_packages_stand_in_one_file_each():
     root = ROOT / "python/householder"
-    files = {path.relative_to(root).as_posix(): path for path in root.rglob("*.py") if path.parent.name != "cli"}
+    files = {path.relative_to(root).as_posix(): path for path in root.rglob("*.py") if "cli" not in path.parts}
     assert {file for file, path in files.items() if set(names_of_others(path))} == {"torch/_undocumented.py"}
     for names, places in OF_OTHERS.items():
         found = {file for file, path in files.items() if re.search(names, path.read_text("utf-8"))}

@@ -6,7 +6,7 @@ Factorisation runs on the CPU, because it is sequential and happens once.
 from collections.abc import Callable
 from typing import Any
 
-from householder import _cpu
+from householder import _cpu, _validate
 from householder._cpu import NAMES, REAL
 from householder._cuda import algebra, application, device, recurrence
 from householder._cuda.library import library_of
@@ -31,8 +31,8 @@ class Arrays:
             An array of another library, or a dtype that is not one of the four.
         """
         if not isinstance(value, self.xp.ndarray):
-            kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
-            raise TypeError(f"{name} is a {kind}, expected a {self.xp.__name__}.ndarray like the other arguments")
+            expected = f"a {self.xp.__name__}.ndarray like the other arguments"
+            raise TypeError(f"{name} is {_validate.described(value)}, expected {expected}")
         if value.dtype not in NAMES and not (name in STATES and value.dtype == "float16"):
             raise TypeError(f"{name} has dtype {value.dtype}, expected one of {', '.join(NAMES.values())}")
         a: Array = library_of(value).contiguous(value)

@@ -1,6 +1,8 @@
-"""The command ``householder``: ``entry`` lists all commands, ``info``, ``bench`` and ``gpu_check`` are three of them.
+"""The command ``householder``.
 
-The commands that train are in :mod:`householder.experiments`, which knows nothing of this package.
+``entry`` reads the command line. ``info``, ``bench`` and ``gpu_check`` are the commands of this package. Other
+distributions add theirs, each a :class:`~householder.cli.command.Command`, by entry points of the group
+``householder.commands``. They share ``arguments``, ``errors`` and ``output``.
 """
 
 from householder.cli.entry import main

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from householder.cli.arguments import positive, seconds
+from householder.cli.errors import UserError
 from householder.cli.info import describe
-from householder.experiments.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

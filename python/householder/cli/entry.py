@@ -1,40 +1,39 @@
-"""The command line ``householder``: a table of subcommands, each with its arguments and the function that runs it."""
+"""The command line ``householder``: its own subcommands, and those that other distributions add."""
 
 import argparse
-import os
 import re
+import signal
 import sys
-from collections.abc import Callable, Sequence
-from importlib import import_module
-from typing import NamedTuple, NoReturn
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.metadata import entry_points
+from typing import NoReturn
 
 from householder import __version__
-from householder.cli import bench, gpu_check, info
-from householder.cli.arguments import (
-    compare_arguments,
-    cost_arguments,
-    evaluate_arguments,
-    named_modules,
-    plot_arguments,
-    train_arguments,
-)
-from householder.experiments.errors import UserError, nearest, one_line
-from householder.experiments.own import permitted
+from householder.cli import bench, info
+from householder.cli.command import Command
+from householder.cli.errors import UserError, nearest, one_line
+from householder.cli.gpu_check import command as gpu_check
+from householder.cli.output import standard_output
 
+GROUP = "householder.commands"
+"""The entry points by which distributions add commands; each names a sequence of them."""
+OF_EXPERIMENTS = ("train", "compare", "evaluate", "plot", "cost")
+"""The commands of the distribution householder-experiments."""
 _CLOSED_PIPE = 141
 """The exit status that a shell reports for a process ended by a closed pipe."""
 
-
-class Command(NamedTuple):
-    """A subcommand. Heavy libraries are loaded when it runs, never before: ``--help`` answers at once."""
-
-    name: str
-    summary: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    function: str
-    """``"module:name"`` of a function that maps the parsed arguments to an exit status."""
-    trains: bool = False
-    """Whether it starts processes that train."""
+OWN = (
+    Command("bench", "measure this machine against torch, in a minute", bench.add_arguments, bench.bench),
+    Command(
+        "gpu-check",
+        "compare the GPU with the CPU and time it, in five minutes",
+        gpu_check.add_arguments,
+        gpu_check.gpu_check,
+    ),
+    Command("info", "print processor, threads, GPUs and versions", info.add_arguments, info.info),
+)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -59,93 +58,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
         was closed.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    names = [command.name for command in COMMANDS]
-    if arguments and arguments[0] not in names and not arguments[0].startswith("-"):
-        known = f"there are {', '.join(names)}{nearest(arguments[0], names)}"
-        return _complain(f"unknown command {arguments[0]!r}: {known}")
-    if lost := [each for each in arguments if re.fullmatch("--[^=]+=--", each)]:  # argparse leaves their values out
-        return _complain(f"{lost[0]}: expected a value (--help explains)")
-    options = parser().parse_args(arguments)
-    command: Command = options.command
     try:
-        if command.trains:
-            from householder.experiments.processes import warm_up
-
-            warm_up()
-        module, name = command.function.split(":")
-        try:
-            run = getattr(import_module(module), name)
-        except ModuleNotFoundError as error:
-            return _complain(f"{error.name} is not installed; in a clone of householder: pip install '.[train]'")
-        with permitted(named_modules(options), os.getcwd()):
-            status: int = run(options)
-        sys.stdout.flush()
-        return status
+        with standard_output(), _termination_as_interrupt():
+            return _run(arguments)
     except BrokenPipeError:  # the reader of the output has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout when it exits
         return _CLOSED_PIPE
     except UserError as error:
         return _complain(str(error))
     except KeyboardInterrupt as error:
-        saved = str(error) or ("nothing was saved yet" if command.trains else "")
-        return _complain(f"interrupted; {saved}" if saved else "interrupted", 130)
+        return _complain(f"interrupted; {error}" if str(error) else "interrupted", 130)
 
 
-def _complain(message: str, status: int = 2) -> int:
-    print(f"householder: {one_line(message)}", file=sys.stderr)
-    return status
+def _run(arguments: Sequence[str]) -> int:
+    name = arguments[0] if arguments else ""
+    known = OWN if name in [command.name for command in OWN] else commands()
+    if not arguments:
+        parser(known).print_help()
+        return 0
+    if not name.startswith("-") and name not in (names := [command.name for command in known]):
+        if name in OF_EXPERIMENTS:
+            raise UserError(
+                f"{name} is a command of householder-experiments, which is not installed: pip install "
+                "householder-experiments, or in a clone of householder pip install ./experiments"
+            )
+        raise UserError(f"unknown command {name!r}: there are {', '.join(names)}{nearest(name, names)}")
+    if lost := [each for each in arguments if re.fullmatch("--[^=]+=--", each)]:  # argparse leaves their values out
+        raise UserError(f"{lost[0]}: expected a value (--help explains)")
+    options = parser(known).parse_args(arguments)
+    command: Command = options.command
+    return command.run(options)
 
 
-COMMANDS = (
-    Command(
-        "train",
-        "train the models of an experiment side by side and compare them",
-        train_arguments,
-        "householder.experiments.compare:train",
-        trains=True,
-    ),
-    Command(
-        "compare",
-        "train models with several seeds each and compare them",
-        compare_arguments,
-        "householder.experiments.compare:compare",
-        trains=True,
-    ),
-    Command(
-        "evaluate",
-        "measure the models of a run again, on the same data or on others",
-        evaluate_arguments,
-        "householder.experiments.evaluate:evaluate",
-    ),
-    Command("plot", "draw the learning curves of runs", plot_arguments, "householder.experiments.plot:plot"),
-    Command(
-        "cost",
-        "measure a gradient step of each model as units and steps grow",
-        cost_arguments,
-        "householder.experiments.cost:cost",
-    ),
-    Command(
-        "bench",
-        "measure this machine against torch, in a minute",
-        bench.add_arguments,
-        "householder.cli.bench:bench",
-    ),
-    Command(
-        "gpu-check",
-        "compare the GPU with the CPU and time it, in five minutes",
-        gpu_check.add_arguments,
-        "householder.cli.gpu_check:gpu_check",
-    ),
-    Command("info", "print processor, threads, GPUs and versions", info.add_arguments, "householder.cli.info:info"),
-)
+def commands() -> tuple[Command, ...]:
+    """Return all commands: those of other distributions, then this one's."""
+    return (*(command for point in entry_points(group=GROUP) for command in point.load()), *OWN)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands; each leaves its :class:`Command` in ``options.command``."""
+def parser(known: Iterable[Command] | None = None) -> argparse.ArgumentParser:
+    """Return the parser of commands, by default of all; each leaves its :class:`Command` in ``options.command``."""
     whole = _Parser(prog="householder", description="Orthogonal recurrent networks by Householder reflections.")
     whole.add_argument("--version", action="version", version=f"householder {__version__}")
     subparsers = whole.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS:
+    for command in commands() if known is None else known:
         description = f"{command.summary[0].upper()}{command.summary[1:]}."
         subparser = subparsers.add_parser(
             command.name,
@@ -156,3 +110,22 @@ def parser() -> argparse.ArgumentParser:
         subparser.set_defaults(command=command)
         command.add_arguments(subparser)
     return whole
+
+
+@contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    """Answer SIGTERM in the ``with`` block as Ctrl-C is answered."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _complain(message: str, status: int = 2) -> int:
+    with suppress(OSError):  # standard error is full or closed, too
+        print(f"householder: {one_line(message)}", file=sys.stderr)
+    return status

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import householder
 from householder import _core, _cuda, _torch_library
-from householder.experiments.errors import UserError
+from householder.cli.errors import UserError
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 PROCESSOR = Path("/proc/cpuinfo")

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from householder import _validate
+from householder import _linear_map, _validate
 from householder._spec import CORE, DTYPES, HALF, REAL, of_tau
 
 REAL_TYPES = tuple(np.dtype(name) for name in REAL)
@@ -21,9 +21,10 @@ def array(name: str, value: Any) -> Array:
     if isinstance(value, Array):
         return value
     if not hasattr(value, "__array__"):
-        is_short = value is None or isinstance(value, (bool, int, float, str))
-        given = repr(value) if is_short else f"a {type(value).__name__}"
+        given = repr(value) if isinstance(value, (bool, int, float, str)) else _validate.described(value)
         raise TypeError(f"{name} is {given}, expected a JAX or NumPy array")
+    _validate.no_mask(name, value)
+    _linear_map.refuse(name, value)
     try:
         return jnp.asarray(value)
     except (TypeError, ValueError) as error:

@@ -85,7 +85,7 @@ def delta_rule(
 
     >>> import jax.numpy as jnp
     >>> import householder.jax as hj
-    >>> k = jnp.zeros((1, 2, 1, 2)) + jnp.array([0.6, 0.8])
+    >>> k = jnp.tile(jnp.array([0.6, 0.8]), (1, 2, 1, 1))
     >>> state, beta = jnp.eye(2)[None, None], jnp.full((1, 2, 1), 2.0)
     >>> _, final_state = hj.delta_rule(k, k, 0 * k, beta=beta, initial_state=state, output_final_state=True)
     >>> bool(jnp.allclose(final_state, state, atol=1e-6))

@@ -5,11 +5,12 @@ Arrays have a leading axis of independent problems: ``u (c, n, m)``, ``h (c, row
 
 from __future__ import annotations
 
-from functools import partial, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from householder import _expressions
@@ -26,6 +27,10 @@ class _Jax(Library):
         """Return the dtype itself, because JAX rarely has the double one."""
         return a.dtype
 
+    def eye(self, k: int, like: Array) -> Array:
+        """Return the identity with as many axes as the other array; JAX may be told to add none silently."""
+        return jnp.expand_dims(jnp.eye(k, dtype=like.dtype), tuple(range(like.ndim - 2)))
+
     def constant(self, a: Array) -> Array:
         return lax.stop_gradient(a)
 
@@ -40,6 +45,21 @@ class _Jax(Library):
         steps = [jnp.moveaxis(a, axis, 0) for a in arrays]
         last, results = lax.scan(lambda state, parts: step(state, *parts), state, steps, reverse=reverse)
         return last, jnp.moveaxis(results, 0, axis)
+
+    def scan_packed(self, step: Step, state: Array, rows: Array, batch_sizes: Array) -> tuple[Array, Array]:
+        """Run as one loop: a sequence that has ended keeps its state."""
+        running = np.arange(int(batch_sizes[0])) < np.asarray(batch_sizes)[:, None]
+        padded = jnp.zeros((*rows.shape[:-2], *running.shape, rows.shape[-1]), rows.dtype)
+        padded = padded.at[..., running, :].set(rows)
+
+        def masked(state: Array, a: Array, runs: Array) -> tuple[Array, Array]:
+            following, _ = step(state, a)
+            state = jnp.where(runs, following, state)
+            return state, state
+
+        runs = jnp.broadcast_to(running[..., None], padded.shape)
+        state, results = self.scan(masked, state, (padded, runs), -3, False)
+        return state, results[..., running, :]
 
 
 LIBRARY = _Jax(jnp)
@@ -60,4 +80,9 @@ apply = _exactly(_expressions.apply)
 matrix = _exactly(_expressions.matrix)
 rnn = _exactly(_expressions.rnn)
 delta_rule = _exactly(_expressions.delta_rule)
-turn = partial(_expressions.turn, LIBRARY)
+
+
+def turn(h: Array, phases: Array) -> Array:
+    """Multiply the entries of ``h (.., n)`` by ``exp(i phases)``; JAX may be told to add no axes silently."""
+    turned: Array = _expressions.turn(LIBRARY, h, jnp.expand_dims(phases, tuple(range(h.ndim - phases.ndim))))
+    return turned

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from householder import _spec, _validate
+from householder._linear_map import LinearMap, columns_of, refuse_twice
 from householder.jax import _check, _ops
-from householder.jax._packing import pad
 
 if TYPE_CHECKING:
     from jax import Array
@@ -33,7 +33,7 @@ def apply(
 
     Parameters
     ----------
-    u : Array, shape (..., n, m), 1 <= m <= n (m < n if complex)
+    u : Array, shape (..., n, m), 1 <= m <= n (m < n if complex), or Reflections
         Reflections; float32, float64, complex64, complex128, or a half type (computed in float32).
     h : Array, shape (..., n)
         Vectors, of the dtype of ``u`` or, with a float32 ``u``, of a half type. Leading axes broadcast:
@@ -76,10 +76,14 @@ def apply(
     >>> hj.apply(u, c, transpose=True).round().tolist()
     [3.0, 4.0, 12.0]
     """
+    if isinstance(u, LinearMap):
+        refuse_twice(tau, phases, shape)
+        applied: Array = u.apply(h, transpose, method)
+        return applied
     u, compute = _check.first("u", u)
     h = _check.like("h", h, compute, "u")
-    n, _ = _validate.reflections(u, shape, tau is not None)
-    _validate.vectors("h", h, n)
+    n, _ = _validate.reflections(u, shape, tau is not None, h)
+    _validate.vectors("h", h, n, u)
     tau = _check.tau(tau, compute, u, phases)
     phases = _check.phases(phases, compute, (n,))
     _validate.one_of("method", method, _spec.METHODS)
@@ -93,7 +97,7 @@ def matrix(u: Any, phases: Any = None, *, tau: Any = None, shape: str = "trapezo
 
     Parameters
     ----------
-    u : Array, shape (..., n, m), 1 <= m <= n (m < n if complex)
+    u : Array, shape (..., n, m), 1 <= m <= n (m < n if complex), or Reflections
         Reflections, as in :func:`apply`.
     phases : Array, shape (n,) or (..., n), optional
         Real ``theta`` for a complex ``u``: shared by all matrices, or one row per matrix.
@@ -120,6 +124,10 @@ def matrix(u: Any, phases: Any = None, *, tau: Any = None, shape: str = "trapezo
     >>> hj.matrix(jnp.array([[1.0], [1.0]])).round().tolist()
     [[0.0, -1.0], [-1.0, 0.0]]
     """
+    if isinstance(u, LinearMap):
+        refuse_twice(tau, phases, shape)
+        w: Array = u.matrix()
+        return w
     u, compute = _check.first("u", u)
     n, _ = _validate.reflections(u, shape, tau is not None)
     tau = _check.tau(tau, compute, u, phases)
@@ -151,7 +159,7 @@ def rnn(
 
     Parameters
     ----------
-    u : Array, shape (n, m), 1 <= m <= n (m < n if complex)
+    u : Array, shape (n, m), 1 <= m <= n (m < n if complex), or Reflections
         Reflections of ``W``, as in :func:`apply`.
     x : Array, shape (T, B, d), (T, d) or, with ``batch_sizes``, (rows, d)
         Inputs; ``d = n`` without ``input_weight``.
@@ -176,7 +184,7 @@ def rnn(
         As in :func:`apply`.
     batch_sizes : sequence of int, length T, optional
         Sequences of different lengths, packed as torch's ``PackedSequence`` packs them. The numbers must be known when
-        the function is traced. Shorter sequences are padded for the call.
+        the function is traced.
     transpose : bool
         Use ``W*`` in place of ``W``.
     reverse : bool
@@ -208,6 +216,7 @@ def rnn(
     >>> h.round().tolist()
     [[1.0, 2.0], [-2.0, -1.0]]
     """
+    u, tau, phases, shape, transpose = columns_of(u, tau, phases, shape, transpose)
     u, compute = _check.first("u", u)
     n, _ = _validate.one_matrix(u, "rnn", shape, tau is not None)
     tau = _check.tau(tau, compute, u, phases)
@@ -221,8 +230,10 @@ def rnn(
     fits = x.ndim in (2, 3) if sizes is None else x.ndim == 2 and len(x) == rows
     if not fits or x.shape[-1] != d or d == 0:
         raise ValueError(f"x has shape {x.shape}, expected {expected} with d = n = {n} without input_weight")
-    mask = None if sizes is None else np.arange(sizes.max(initial=0)) < sizes[:, None]
-    states = (*x.shape[1:-1], n) if mask is None else (mask.shape[1], n)
+    lengths = () if sizes is None else tuple(sizes.tolist())
+    if sizes is not None and not lengths:
+        x = x.reshape(0, 0, d)  # no steps of no sequences
+    states = (lengths[0], n) if lengths else (*x.shape[1:-1], n)
     moduli = _validate.bias_length(nonlinearity, nonlinearity_bias, n, compute.kind == "c")
     if h0 is not None:
         h0 = _check.like("h0", h0, compute, "u")
@@ -241,10 +252,8 @@ def rnn(
     )
     slope = _validate.slope(negative_slope)
     transpose, reverse = _validate.flag("transpose", transpose), _validate.direction(reverse, batch_sizes)
-    options = _ops.rnn.Options(nonlinearity, slope, transpose, reverse, shape, method)
-    if mask is not None:
-        operands = (operands[0], pad(operands[1], mask), *operands[2:])
+    options = _ops.rnn.Options(nonlinearity, slope, transpose, reverse, shape, method, lengths)
     h, last = _ops.rnn.rnn(options, *operands)
-    if mask is not None:
-        h, last = h[mask], h[mask.sum(axis=0) - 1, np.arange(mask.shape[1])]
+    if sizes is not None and not lengths:
+        h = h.reshape(0, n)
     return _check.cast(h, x.dtype), _check.cast(last, x.dtype)

@@ -1,7 +1,7 @@
-"""Sequences of different lengths as sequences of one length: the kernels of XLA take arrays of one shape.
+"""Sequences of different lengths as sequences of one length: XLA's kernel of the delta rule takes arrays of one shape.
 
 A mask says which places of the padded array hold rows, so ``a[mask]`` packs them again. Padding adds zeros after a
-sequence, and nothing that is computed from them is read.
+sequence. They are tokens without keys, values and gates, so they change no state, and their outputs are not read.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """Orthogonal and unitary transformations by Householder reflections, for PyTorch.
 
+* The matrix W as an object: :class:`Reflections`, which functions take in the place of ``u``.
 * Functions: :func:`apply`, :func:`matrix`, :func:`frame`, :func:`rnn`, :func:`delta_rule`, :func:`linear_attention`;
   for very long sequences, :func:`last_state`.
 * Replacements for torch's functions of the same names: :func:`householder_product`, :func:`ormqr`.
@@ -29,6 +30,7 @@ from householder.torch._functional import apply, matrix, rnn
 from householder.torch._lapack import householder_product, ormqr
 from householder.torch._linear import Orthogonal
 from householder.torch._linear_attention import linear_attention
+from householder.torch._linear_map import Reflections
 from householder.torch._matrices import factor, frame, haar, nearest
 from householder.torch._optimizer import renormalize_, snap_
 from householder.torch._orthogonal_rnn import OrthogonalRNN, OrthogonalRNNCell
@@ -45,6 +47,7 @@ __all__ = [
     "OrthogonalAdapter",
     "OrthogonalRNN",
     "OrthogonalRNNCell",
+    "Reflections",
     "SVDLinear",
     "Unitary",
     "UnitaryRNN",

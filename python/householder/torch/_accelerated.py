@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from householder.torch._check import kind_of
+
 _subclasses: dict[tuple[type, type], type[Accelerated]] = {}
 
 
@@ -36,7 +38,7 @@ def accelerate(name: str, layer: nn.Module, base: type[Accelerated]) -> None:
 def restore(name: str, layer: Accelerated) -> None:
     """Give a layer its own class again."""
     if "before" not in vars(type(layer)):
-        raise RuntimeError(f"layer {name!r} became a {type(layer).__name__} after it was accelerated: undo that first")
+        raise RuntimeError(f"layer {name!r} became {kind_of(layer)} after it was accelerated: undo that first")
     _change(name, layer, layer.before)
 
 

@@ -84,6 +84,7 @@ class ModReLU(_reflections.Layer):
     tensor([ 2., 10.], grad_fn=<RoundBackward0>)
     """
 
+    @_check.constructor
     def __init__(self, num_moduli: int, device: Any = None, dtype: torch.dtype | None = None) -> None:
         super().__init__()
         k = _validate.integer("num_moduli", num_moduli, 1)

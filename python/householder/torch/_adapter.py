@@ -69,10 +69,11 @@ class OrthogonalAdapter(_reflections.Layer):
 
     linear: Any
 
+    @_check.constructor
     def __init__(self, linear: nn.Module, num_reflections: int = 8, method: str = "auto") -> None:
         super().__init__()
         if not is_adaptable(linear):
-            raise TypeError(f"linear is a {type(linear).__name__}, expected an nn.Linear, nn.Conv2d or Conv1D")
+            raise TypeError(f"linear is {_check.kind_of(linear)}, expected an nn.Linear, nn.Conv2d or Conv1D")
         weight: Any = linear.weight
         if weight.is_complex():
             raise TypeError(f"linear has dtype {weight.dtype}, expected a real layer")

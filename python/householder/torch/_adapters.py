@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from householder.torch import _check
 from householder.torch._adapter import OrthogonalAdapter, is_adaptable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+
+
+_SHOWN = 12
+"""Names that a message lists."""
 
 
 def adapt(model: nn.Module, names: str | Iterable[str], num_reflections: int = 8, method: str = "auto") -> list[str]:
@@ -27,7 +32,8 @@ def adapt(model: nn.Module, names: str | Iterable[str], num_reflections: int = 8
     model : nn.Module
         Changed in place.
     names : str or iterable of str
-        Shell-style patterns for the dotted names of the layers: ``"*.q_proj"``, ``"h.*.attn.c_*"``.
+        Shell-style patterns for the dotted names of the layers, or for their ends after a dot: ``"q_proj"``,
+        ``"h.*.attn.c_*"``.
     num_reflections : int
         As for :class:`OrthogonalAdapter`, whose reflections have the shape (in_features, num_reflections).
     method : str
@@ -54,20 +60,21 @@ def adapt(model: nn.Module, names: str | Iterable[str], num_reflections: int = 8
     >>> ht.adapt(model, "linear*", num_reflections=2)
     ['linear1', 'linear2']
     """
+    _check.module("model", model)
     patterns = [names] if isinstance(names, str) else list(names)
     if not patterns:
         raise ValueError("names is empty, expected at least one pattern for the names of layers")
     inside = {id(module.linear) for module in model.modules() if isinstance(module, OrthogonalAdapter)}
     found: dict[str, nn.Module] = {}
     for pattern in patterns:
-        matches = {name: module for name, module in model.named_modules() if name and fnmatchcase(name, pattern)}
+        matches = {name: module for name, module in model.named_modules() if _matches(name, pattern)}
         linear = {name: module for name, module in matches.items() if is_adaptable(module) and id(module) not in inside}
         if not linear:
             adapted = [name for name, module in matches.items() if isinstance(module, OrthogonalAdapter)]
             raise ValueError(
                 f"{pattern!r} matches only layers that have adapters already: {', '.join(adapted)}"
                 if adapted
-                else f"{pattern!r} matches no name of a linear layer in the model"
+                else f"{pattern!r} matches no name of a linear layer in the model, which has {_named(model)}"
             )
         found |= linear
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -222,6 +229,18 @@ def _save_pretrained(model: Any, *args: Any, **options: Any) -> Any:
     return type(model).save_pretrained(model, *args, **options)
 
 
+def _matches(name: str, pattern: str) -> bool:
+    """Return whether a pattern matches a name or what follows a dot in it, as names of layers do in ``peft``."""
+    return bool(name) and (fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}"))
+
+
+def _named(model: nn.Module) -> str:
+    """List the last parts of the names of linear layers."""
+    names = dict.fromkeys(name.rpartition(".")[2] for name, module in model.named_modules() if is_adaptable(module))
+    names.pop("", None)
+    return ", ".join(list(names)[:_SHOWN]) + ", .." * (len(names) > _SHOWN) or "none inside"
+
+
 def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
     parent, _, last = name.rpartition(".")
     setattr(model.get_submodule(parent), last, module)
@@ -233,6 +252,7 @@ def _users(model: nn.Module, weight: Tensor) -> int:
 
 
 def _adapters(model: nn.Module) -> Iterator[tuple[str, OrthogonalAdapter]]:
+    _check.module("model", model)
     found = [(name, module) for name, module in model.named_modules() if isinstance(module, OrthogonalAdapter)]
     if not found:
         raise ValueError(f"{type(model).__name__} has no adapters: wrap its layers with householder.torch.adapt")

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+import re
+from difflib import get_close_matches
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from householder import _validate
 from householder._spec import of_phases, of_tau
 from householder.torch import _autocast
 from householder.torch._dtypes import COMPUTE_TYPE, CORE_NAME, HALF_TYPES
 from householder.torch._layout import allocated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+_KNOWN = ("builtins", "torch", "householder")
+"""Packages whose types messages name without the package."""
+ArgumentsT = ParamSpec("ArgumentsT")
 
 
 class SizeError(ValueError, RuntimeError):
@@ -20,6 +31,51 @@ class SizeError(ValueError, RuntimeError):
 
 class DtypeError(TypeError, ValueError, RuntimeError):
     """A dtype or device that does not fit; torch's modules raise any of these types."""
+
+
+def kind_of(value: Any) -> str:
+    """Return the type of a value as messages say it: "None", "a list", "a numpy.ndarray", "an LSTM"."""
+    if value is None:
+        return "None"
+    kind = type(value)
+    root = kind.__module__.partition(".")[0]
+    name = kind.__qualname__ if root in _KNOWN else f"{root}.{kind.__qualname__}"
+    article = "an" if re.match("[AEIOaeio]|[FHLMNRSX][A-Z]", name) else "a"
+    return f"{article} {name}"
+
+
+def module(name: str, value: Any, expected: str = "a torch.nn.Module", kind: type[nn.Module] = nn.Module) -> None:
+    """Check that this is a module of a kind."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is {kind_of(value)}, expected {expected}")
+
+
+def constructor(init: Callable[Concatenate[Any, ArgumentsT], None]) -> Callable[Concatenate[Any, ArgumentsT], None]:
+    """Let a call that does not fit the signature of ``__init__`` name the class called and an argument of like name.
+
+    Python names the class that defines ``__init__``, which may be a base that users do not know.
+    """
+    signature = inspect.signature(init)
+
+    @wraps(init)
+    def __init__(self: Any, *arguments: ArgumentsT.args, **options: ArgumentsT.kwargs) -> None:  # noqa: N807
+        try:
+            init(self, *arguments, **options)
+        except TypeError:
+            try:
+                signature.bind(self, *arguments, **options)
+            except TypeError as unfit:
+                raise TypeError(f"{type(self).__name__}: {unfit}{_meant(options, signature.parameters)}") from None
+            raise
+
+    return __init__
+
+
+def _meant(options: Iterable[str], known: Collection[str]) -> str:
+    """Return a hint at an argument whose name is like that of an unknown one."""
+    unknown = next((name for name in options if name not in known), "")
+    near = get_close_matches(unknown, known, 1)
+    return f", did you mean {near[0]!r}?" if near else ""
 
 
 def operands(u: Any, **others: Any) -> torch.dtype:
@@ -58,8 +114,13 @@ def _of_layer(name: str, value: Any, parameter: Tensor) -> None:
 def vectors(name: str, value: Any, parameter: Tensor, size: int) -> None:
     """Check vectors ``(..., size)`` that a layer with this parameter multiplies."""
     _of_layer(name, value, parameter)
+    last_axis(name, value, size)
+
+
+def last_axis(name: str, value: Tensor, size: int) -> None:
+    """Check the width of vectors ``(..., size)``."""
     if not value.dim() or value.shape[-1] != size:
-        raise ValueError(f"{name} has shape {tuple(value.shape)}, expected a last axis of {size}")
+        raise SizeError(f"{name} has shape {tuple(value.shape)}, expected a last axis of {size}")
 
 
 def channels(name: str, value: Any, u: Tensor) -> None:
@@ -99,8 +160,7 @@ def _may_mix(dtype: torch.dtype, other: torch.dtype, device: torch.device) -> bo
 def tensor(name: str, value: Any) -> None:
     """Check that this is a tensor with strides."""
     if not isinstance(value, Tensor):
-        kind = type(value)
-        raise TypeError(f"{name} is a {kind.__module__}.{kind.__qualname__}, expected a torch.Tensor")
+        raise TypeError(f"{name} is {kind_of(value)}, expected a torch.Tensor")
     if value.is_nested:
         raise TypeError(f"{name} is a nested tensor, expected torch.strided: use torch.nn.utils.rnn.pack_sequence")
     if value.layout is not torch.strided:
@@ -119,9 +179,9 @@ def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor if tensor.dtype is dtype else allocated(tensor).to(dtype)
 
 
-def columns(u: Tensor, columns: Any, tau: Any, phases: Any) -> tuple[int, int]:
+def columns(u: Tensor, columns: Any, tau: Any, phases: Any, h: Any = None) -> tuple[int, int]:
     """Check columns of this shape, and ``tau (..., m)`` if there is one; return ``n, m``."""
-    n, m = _validate.reflections(u, columns, tau is not None)
+    n, m = _validate.reflections(u, columns, tau is not None, h)
     if tau is not None:
         _validate.not_both(phases, tau)
         if tau.dtype is not u.dtype:

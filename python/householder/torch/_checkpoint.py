@@ -68,8 +68,7 @@ def last_state(rnn: RecurrentLayer, input: Tensor, hx: Tensor | None = None, *, 
 
 
 def _check_layer(rnn: RecurrentLayer) -> None:
-    if not isinstance(rnn, RecurrentLayer):
-        raise TypeError(f"rnn is a {type(rnn).__qualname__}, expected an OrthogonalRNN or a UnitaryRNN")
+    _check.module("rnn", rnn, "an OrthogonalRNN or a UnitaryRNN", RecurrentLayer)
     if rnn.bidirectional or (rnn.dropout and rnn.training):
         raise ValueError("last_state runs forward only and without dropout")
 

@@ -81,6 +81,7 @@ class DeltaNet(nn.Module):
     True
     """
 
+    @_check.constructor
     def __init__(
         self,
         hidden_size: int,

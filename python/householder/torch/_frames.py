@@ -41,4 +41,4 @@ def weight(u: Tensor, phases: Tensor | None, sizes: tuple[int, int]) -> Tensor:
     rows, columns = sizes
     functions = partial(apply, phases=phases), partial(matrix, phases=phases)
     f: Tensor = first_columns(u, min(sizes), torch, *functions, device=u.device)
-    return f.mH if columns > rows else f
+    return f.mT.conj_physical() if columns > rows else f

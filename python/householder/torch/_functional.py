@@ -9,6 +9,7 @@ from torch import Tensor
 
 from householder import _spec, _validate
 from householder._batch import arrange
+from householder._linear_map import LinearMap, columns_of, refuse_twice
 from householder.torch import _check, _ops
 from householder.torch._dtypes import HALF_TYPES
 from householder.torch._expressions import turn
@@ -34,7 +35,7 @@ def apply(
 
     Parameters
     ----------
-    u : Tensor, shape (..., n, m), 1 <= m <= n (m < n if complex)
+    u : Tensor, shape (..., n, m), 1 <= m <= n (m < n if complex), or Reflections
         Reflections; float32, float64, complex64, complex128, or a half type (computed in float32).
     h : Tensor, shape (..., n)
         Vectors, of the dtype of ``u`` or, with a float32 ``u``, of a half type. Leading axes broadcast:
@@ -86,16 +87,19 @@ def apply(
         )
         if done is not None:
             return done
+    if isinstance(u, LinearMap):
+        refuse_twice(tau, phases, shape)
+        applied: Tensor = u.apply(h, transpose, method)
+        return applied
     _validate.one_of("method", method, _spec.METHODS)
     transpose = _validate.flag("transpose", transpose)
     compute = _check.operands(u, h=h, tau=tau)
     if h is None:
         _check.tensor("h", h)
-    n, _ = _check.columns(u, shape, tau, phases)
+    n, _ = _check.columns(u, shape, tau, phases, h)
     if phases is not None:
         _check.phases(phases, u, n)
-    if h.dim() == 0 or h.shape[-1] != n:
-        raise ValueError(f"h has shape {tuple(h.shape)}, expected (..., {n}) to match n = {n} of u")
+    _validate.vectors("h", h, n, u)
     kind = h.dtype
     if u.dtype is not compute or kind is not compute:
         u, h = _check.cast(u, compute), _check.cast(h, compute)
@@ -135,7 +139,7 @@ def matrix(u: Tensor, phases: Tensor | None = None, *, tau: Tensor | None = None
 
     Parameters
     ----------
-    u : Tensor, shape (..., n, m), 1 <= m <= n (m < n if complex)
+    u : Tensor, shape (..., n, m), 1 <= m <= n (m < n if complex), or Reflections
         Reflections, as in :func:`apply`.
     phases : Tensor, shape (n,) or (..., n), optional
         Real ``theta`` for a complex ``u``: shared by all matrices, or one row per matrix.
@@ -168,6 +172,10 @@ def matrix(u: Tensor, phases: Tensor | None = None, *, tau: Tensor | None = None
         done: Tensor | None = _ops.matrix.operator.attempt(_ops.matrix.Inputs(u), _ops.matrix.Options())
         if done is not None:
             return done
+    if isinstance(u, LinearMap):
+        refuse_twice(tau, phases, shape)
+        formed: Tensor = u.matrix()
+        return formed
     compute = _check.operands(u, tau=tau)
     n, _ = _check.columns(u, shape, tau, phases)
     if phases is not None:
@@ -206,7 +214,7 @@ def rnn(
 
     Parameters
     ----------
-    u : Tensor, shape (n, m), 1 <= m <= n (m < n if complex)
+    u : Tensor, shape (n, m), 1 <= m <= n (m < n if complex), or Reflections
         Reflections of ``W``, as in :func:`apply`.
     x : Tensor, shape (T, B, d), (T, d) or, with ``batch_sizes``, (rows, d)
         Inputs; ``d = n`` without ``input_weight``.
@@ -264,6 +272,7 @@ def rnn(
     tensor([[ 1.,  2.],
             [-2., -1.]], dtype=torch.float64)
     """
+    u, tau, phases, shape, transpose = columns_of(u, tau, phases, shape, transpose)
     inputs = Inputs(u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes)
     return sequence(inputs, Options(nonlinearity, negative_slope, transpose, reverse, shape, method))
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, linear
 
-from householder.torch import _autocast
+from householder.torch import _autocast, _check
 from householder.torch._accelerated import Accelerated
 from householder.torch._dtypes import HALF_TYPES
 from householder.torch._functional import product
@@ -28,6 +28,7 @@ class Linear(Accelerated):
         if _is_bypassed(self):
             return super().forward(x, *args, **options)
         names, y, weight, bias = _operands(self, x)
+        _check.last_axis("x", y, weight.shape[1])
         for name in reversed(names):
             y = _turned(self, name, y, transpose=False)
         return linear(y, weight, bias).to(x.dtype)

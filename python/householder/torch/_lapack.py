@@ -110,9 +110,11 @@ def ormqr(
         raise ValueError(f"other has shape {tuple(other.shape)}, expected {expected} to match input")
     if not k:
         return other + _zero(input, tau)
-    rows = other.mT if left else other.conj()  # other Q = (Q* other*)*
-    rows = product(input[..., :k], rows, tau, "trapezoidal", transpose if left else not transpose)
-    return rows.mT if left else rows.conj()
+    u = input[..., :k]
+    if left:
+        return product(u, other.mT, tau, "trapezoidal", transpose).mT
+    # The rows of ``other Q`` are those of ``other`` times the transpose of Q, the adjoint of its conjugate.
+    return product(u.conj_physical(), other, tau.conj_physical(), "trapezoidal", not transpose)
 
 
 def _zero(input: Tensor, tau: Tensor) -> Tensor:  # noqa: A002

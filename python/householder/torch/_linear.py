@@ -60,6 +60,7 @@ class FrameLayer(LinearLayer):
     reflections: nn.Parameter
     phases: nn.Parameter | None
 
+    @_check.constructor
     def __init__(
         self,
         in_features: int,

@@ -9,6 +9,7 @@ from torch import Tensor
 
 import householder
 from householder import _validate
+from householder._linear_map import default_columns
 from householder._nearest import polar_factor
 from householder.torch import _autocast, _check, _frames
 from householder.torch._dtypes import CORE_NAME
@@ -120,7 +121,7 @@ def haar(
     True
     """
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    if dtype not in CORE_NAME:
+    if not isinstance(dtype, torch.dtype) or dtype not in CORE_NAME:
         raise TypeError(f"dtype is {dtype!r}, expected one of {', '.join(map(str, CORE_NAME))}")
     if rng is None or isinstance(rng, torch.Generator):
         where = "cpu" if rng is None else rng.device
@@ -204,6 +205,9 @@ def frame(u: Tensor, phases: Tensor | None = None) -> Tensor:
     >>> torch.allclose(f.mT @ f, torch.eye(3, dtype=torch.float64))
     True
     """
+    u, phases, transpose = default_columns("frame", u, phases)
+    if transpose:
+        raise ValueError("frame takes W itself, but u is its adjoint: W.matrix() forms that")
     compute = _check.operands(u)
     n, m = _validate.reflections(u)
     if phases is not None:

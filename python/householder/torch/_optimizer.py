@@ -121,7 +121,7 @@ def _check_reflections(u: Any) -> None:
         endings = ("reflections", "original", "original0")
         names = [name for name, _ in u.named_parameters() if name.endswith(endings)]
         advice = f", such as its {names[0]}" if names else ""
-        raise TypeError(f"u is a {type(u).__name__}, expected a tensor of reflections{advice}")
+        raise TypeError(f"u is {_check.kind_of(u)}, expected a tensor of reflections{advice}")
     _check.operands(u)
     _validate.reflections(u)
 
@@ -131,14 +131,14 @@ def _averages(u: Tensor, optimizer: Any) -> list[tuple[Tensor, int]]:
     degrees = next((_DEGREES[kind] for kind in type(optimizer).__mro__ if kind in _DEGREES), None)
     if degrees is None:
         known = ", ".join(kind.__name__ for kind in _DEGREES)
-        raise TypeError(f"optimizer is a {type(optimizer).__name__}, expected one of {known}")
+        raise TypeError(f"optimizer is {_check.kind_of(optimizer)}, expected one of {known}")
     averages = {
         name: kept for name, kept in optimizer.state.get(u, {}).items() if isinstance(kept, Tensor) and kept.dim()
     }
     unknown = averages.keys() - degrees
     if unknown:
         raise TypeError(
-            f"optimizer is a {type(optimizer).__name__} that keeps {', '.join(sorted(unknown))} for u, "
+            f"optimizer is {_check.kind_of(optimizer)} that keeps {', '.join(sorted(unknown))} for u, "
             f"expected {', '.join(degrees)} only"
         )
     return [(kept, degrees[name]) for name, kept in averages.items()]

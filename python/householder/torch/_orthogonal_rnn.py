@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from householder.torch import _factor
+from householder.torch import _check, _factor
 from householder.torch._functional import matrix
 from householder.torch._matrices import nearest
 from householder.torch._recurrent import RecurrentCell, RecurrentLayer
@@ -174,8 +174,7 @@ class OrthogonalRNN(RecurrentLayer):
         TypeError
             ``rnn`` is another module, such as an LSTM.
         """
-        if not isinstance(rnn, nn.RNN):
-            raise TypeError(f"rnn is a {type(rnn).__name__}, expected a torch.nn.RNN")
+        _check.module("rnn", rnn, "a torch.nn.RNN", nn.RNN)
         first = next(rnn.parameters())
         layer = cls(
             *(getattr(rnn, name) for name in _SHARED),

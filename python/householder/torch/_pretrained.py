@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from householder.torch import _accelerated, _hra, _mamba
+from householder.torch import _accelerated, _check, _hra, _mamba
 from householder.torch._delta import run
 from householder.torch._dtypes import fitting
 from householder.torch._linear_layer import causal_convolution, gated_norm
@@ -71,7 +71,7 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
     >>> ht.accelerate(torch.nn.Linear(2, 2))
     {}
     """
-    _check_module(model)
+    _check.module("model", model)
     kind, already, found = type(model).__name__, 0, {}
     for name, layer in model.named_modules():
         if _is_accelerated(layer):
@@ -116,7 +116,7 @@ def restore(model: nn.Module) -> int:
     >>> ht.restore(torch.nn.Linear(2, 2))
     0
     """
-    _check_module(model)
+    _check.module("model", model)
     layers = {name: layer for name, layer in model.named_modules() if _is_accelerated(layer)}
     for name, layer in layers.items():
         if isinstance(layer, _accelerated.Accelerated):
@@ -124,11 +124,6 @@ def restore(model: nn.Module) -> int:
         else:
             _restore_attributes(layer)
     return len(layers)
-
-
-def _check_module(model: Any) -> None:
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model is a {type(model).__module__}.{type(model).__qualname__}, expected a torch.nn.Module")
 
 
 def _accelerate_layer(name: str, layer: nn.Module) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sized
 from functools import partial
@@ -36,6 +37,12 @@ if TYPE_CHECKING:
 
 # Numbers in u up to which forming the factors of W takes less time than a single step in torch operations.
 _SMALL = 128 * 16
+# Layers of a network that is probably meant to be one layer with so many reflections.
+_MANY_LAYERS = 8
+
+
+_OF_TORCH = re.compile(r"(weight|bias)_(ih|hh)_l\d")
+"""Names of parameters of a ``torch.nn.RNN``."""
 
 
 class Sequences(NamedTuple):
@@ -55,6 +62,7 @@ class RecurrentCell(_reflections.Layer):
     nonlinearity_bias: nn.Parameter | None
     phases: nn.Parameter | None
 
+    @_check.constructor
     def __init__(
         self,
         input_size: int,
@@ -227,6 +235,7 @@ class RecurrentLayer(_tracing.Opaque):
     cell_type: ClassVar[type[RecurrentCell]]
     cells: Cells[RecurrentCell]
 
+    @_check.constructor
     def __init__(
         self,
         input_size: int,
@@ -262,7 +271,10 @@ class RecurrentLayer(_tracing.Opaque):
         if not 0 <= self.dropout <= 1:
             raise ValueError(f"dropout is {dropout!r}, expected a number in [0, 1]")
         if dropout > 0 and self.num_layers == 1:
-            warnings.warn(f"dropout={dropout} acts between layers, so it does nothing with num_layers=1", stacklevel=2)
+            warnings.warn(f"dropout={dropout} acts between layers, so it does nothing with num_layers=1", stacklevel=3)
+        if self.num_layers >= _MANY_LAYERS and num_reflections is None:
+            told = f"num_layers is {num_layers}: for reflections in one layer, write num_reflections={num_layers}"
+            warnings.warn(told, stacklevel=3)
         counts = num_reflections if isinstance(num_reflections, Sized) else [num_reflections] * self.num_layers
         if len(counts) != self.num_layers:
             raise ValueError(
@@ -302,6 +314,20 @@ class RecurrentLayer(_tracing.Opaque):
         """Draw new parameters for every cell."""
         for cell in self.cells:
             cell.reset_parameters()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError as error:
+            if _OF_TORCH.match(name):
+                raise AttributeError(f"{error}: matrix(layer) forms W, and cells[layer] has the parameters") from None
+            raise
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
+        if f"{prefix}weight_hh_l0" in state_dict:
+            told = f"{prefix}weight_hh_l0 is of a torch.nn.RNN: OrthogonalRNN.from_rnn takes over its weights"
+            warnings.warn(told, stacklevel=5)
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def flatten_parameters(self) -> None:
         """Do nothing: the parameters need no common storage. Present because ``torch.nn.RNN`` has it."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from householder import _validate
+from householder.torch import _check
 from householder.torch._linear import LinearLayer, Orthogonal
 
 
@@ -70,6 +71,7 @@ class SVDLinear(LinearLayer):
     True
     """
 
+    @_check.constructor
     def __init__(
         self,
         in_features: int,

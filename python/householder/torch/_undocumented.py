@@ -47,6 +47,12 @@ def has_hooks(module: nn.Module) -> bool:
     return of_all() or any(getattr(module, name, True) for name in own)
 
 
+def computed_weights(module: nn.Module) -> list[Tensor]:
+    """Return the weights that a recurrent network of torch computed from its parameters and holds for its next call."""
+    held: list[Tensor | None] = getattr(module, "_flat_weights", [])
+    return [weight for weight in held if weight is not None and not weight.is_leaf]
+
+
 def constant(function: FunctionT) -> FunctionT:
     """Let compilers call a function while they compile. ``assume_constant_result`` would import the compiler."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from householder.torch import _check
 from householder.torch._linear import FrameLayer
 from householder.torch._recurrent import RecurrentCell, RecurrentLayer
 
@@ -71,6 +72,7 @@ class Unitary(FrameLayer):
 
     is_complex: ClassVar[bool] = True
 
+    @_check.constructor
     def __init__(
         self,
         in_features: int,
@@ -142,6 +144,7 @@ class UnitaryRNNCell(RecurrentCell):
 
     is_complex: ClassVar[bool] = True
 
+    @_check.constructor
     def __init__(
         self,
         input_size: int,
@@ -232,6 +235,7 @@ class UnitaryRNN(RecurrentLayer):
     cell_type: ClassVar[type[RecurrentCell]] = UnitaryRNNCell
     cells: Cells[UnitaryRNNCell]
 
+    @_check.constructor
     def __init__(
         self,
         input_size: int,

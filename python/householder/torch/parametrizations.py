@@ -62,6 +62,7 @@ class Frames(_tracing.Opaque):
     (torch.Size([4, 4]), True)
     """
 
+    @_check.constructor
     def __init__(
         self,
         weight: Tensor,
@@ -235,8 +236,7 @@ def orthogonal(
     >>> torch.allclose(layer.weight, torch.eye(40, 20, dtype=torch.float64))
     True
     """
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"module is a {type(module).__name__}, expected a torch.nn.Module")
+    _check.module("module", module)
     if is_parametrized(module, name):
         raise ValueError(f"{name} of {type(module).__name__} is already parametrized")
     weight = getattr(module, name, None)
@@ -281,6 +281,8 @@ def _give_own_class(module: nn.Module) -> None:
 
 def _copied_with_own_class(copied: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
     def deepcopy(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
+        # Tensors with a history cannot be copied. The replica computes its own at its first call.
+        memo |= {id(weight): weight.detach() for weight in _undocumented.computed_weights(module)}
         replica = copied(module, memo)
         _give_own_class(replica)
         return replica

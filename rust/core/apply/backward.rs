@@ -50,11 +50,12 @@ pub(crate) fn contiguous<T: Scalar>(
         gradients.vanish();
         return Ok(());
     }
-    let (count, isa, method, flops) = (w.count(), context.isa, w.method_for(rows, true), 3 * w.flops(rows));
+    let (count, isa, method, flops) =
+        (w.count(), context.isa, w.method_for(rows, true), w.flops(rows).saturating_mul(3));
     let (h, g) = (Stack::new(h, count), Stack::new(g, count));
     if saved.is_none() && lanes::suit(w, rows, isa) {
         let group = lanes::group::<T>(isa);
-        let workspace = || lanes::Backward::new(w, group, rows);
+        let workspace = || lanes::LanesBackward::new(w, group, rows);
         return gradients.by_problems(w, |of| {
             context.for_each_with(count.div_ceil(group), flops, &workspace, &|i, workspace, _| {
                 let problems = lanes::problems(group, i, count);
@@ -114,8 +115,7 @@ pub(crate) fn in_place<T: Scalar>(
     let rows = gradients.check(w, &[("h", h.len()), ("g", g.len())])?;
     saved.map_or(Ok(()), |saved| saved.check(w, rows))?;
     if w.is_adjoint() || gradients.h.is_some() || saved.is_some_and(Saved::is_matrix) {
-        let text = "in place: expected W by its factors, and no other place for dL/dh";
-        return Err(Error::InvalidArgument(text.to_owned()));
+        return Err(Error::unlike("in place", "W by its factors, and no other place for dL/dh"));
     }
     if rows == 0 {
         gradients.vanish();
@@ -124,7 +124,7 @@ pub(crate) fn in_place<T: Scalar>(
     let count = w.count();
     let (h, g) = (Stack::new(h, count), StackMut::new(g, count));
     gradients.by_problem(w, |of| {
-        context.for_each(count, 3 * w.flops(rows), &|i, context| {
+        context.for_each(count, w.flops(rows).saturating_mul(3), &|i, context| {
             let (formed, w) = (saved.map(|saved| &saved.0[i]), w.at(i));
             let view = |x: *const T| View::new(x, w.u.n(), rows);
             // SAFETY: rows of the caller's; each problem has its own part of g.

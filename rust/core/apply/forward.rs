@@ -3,6 +3,7 @@
 use super::{CHUNK, TASK, TASKS};
 use super::{lanes, sequential};
 use crate::error::{Error, Result};
+use crate::lengths::flops;
 use crate::memory::{Buffer, padded};
 use crate::method::{self, Method};
 use crate::operator::{Operator, Reflections, Transform};
@@ -14,6 +15,7 @@ use crate::view::{Shared, View};
 use crate::wy::blocks::{Blocks, Coefficients, Scratch};
 use crate::wy::dense::{self, Dense};
 use crate::wy::{CompactWy, Overlap};
+use std::fmt;
 
 /// What a forward pass leaves to the backward pass of the same problems.
 pub struct Saved<T: Scalar>(pub(super) Vec<Formed<T>>);
@@ -26,6 +28,12 @@ pub(super) enum Formed<T: Scalar> {
     Matrix(Dense<T>),
 }
 
+impl<T: Scalar> fmt::Debug for Saved<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Saved").finish_non_exhaustive()
+    }
+}
+
 impl<T: Scalar> Saved<T> {
     /// Whether it is `W` rather than its factors.
     pub fn is_matrix(&self) -> bool {
@@ -35,8 +43,7 @@ impl<T: Scalar> Saved<T> {
     /// Refuses what was formed of other problems than `w`, or for another number of vectors each.
     pub fn check(&self, w: &Operator<'_, T>, rows: usize) -> Result<()> {
         if self.0.len() != w.count() {
-            let text = format!("saved: expected that of {} problems, got {}", w.count(), self.0.len());
-            return Err(Error::InvalidArgument(text));
+            return Err(Error::value("saved", format!("that of {} problems", w.count()), self.0.len()));
         }
         self.0.iter().enumerate().try_for_each(|(i, formed)| match formed {
             Formed::Factors(prepared) => prepared.check(w.at(i).u, rows),
@@ -72,7 +79,7 @@ pub(crate) fn contiguous<T: Scalar>(
     let (h, out) = (Stack::new(h, count), StackMut::new(out, count));
     if lanes::suit(w, rows, isa) {
         let group = lanes::group::<T>(isa);
-        let workspace = || lanes::Forward::new(w, group, rows);
+        let workspace = || lanes::LanesForward::new(w, group, rows);
         return context.for_each_with(count.div_ceil(group), flops, &workspace, &|i, workspace, _| {
             let problems = lanes::problems(group, i, count);
             // SAFETY: each group writes its own part.
@@ -203,7 +210,7 @@ fn in_one_block<T: Scalar>(
     let part = |x: View<T>, i: usize| x.part(bounds[i], bounds[i + 1]);
     let along = Overlap {
         tasks: bounds.len() - 1,
-        flops: 4 * n * k * rows,
+        flops: flops(&[4, n, k, rows]),
         // SAFETY: tasks own disjoint rows.
         with_v: &|i, factors| unsafe { factors.gather(isa, 0, part(of_h, i), part(of_z, i)) },
         // SAFETY: as above.
@@ -228,7 +235,7 @@ fn in_blocks<T: Scalar>(
     let (n, isa) = (blocks.n, context.isa);
     let bounds = slices(rows, TASK, TASKS);
     let out = Shared(out.as_mut_ptr());
-    context.run(bounds.len() - 1, 4 * n * blocks.k * rows, &|i, cancel| {
+    context.run(bounds.len() - 1, flops(&[4, n, blocks.k, rows]), &|i, cancel| {
         let mut scratch = Scratch::new(blocks, CHUNK.min(bounds[i + 1] - bounds[i]))?;
         for begin in (bounds[i]..bounds[i + 1]).step_by(CHUNK) {
             cancel.check()?;

@@ -119,9 +119,9 @@ pub(crate) fn gradient<T: Scalar>(
     w.require(&[("dL/dW", Some(grad_w.len()), &[n, n]), ("dL/dU", Some(grad_u.len()), &[n, w.m()])])?;
     saved.map_or(Ok(()), |saved| saved.check(w, n))?;
     if w.angles() > 0 || w.is_adjoint() {
-        return Err(Error::InvalidArgument("dL/dW: expected that of W, without phases".to_owned()));
+        return Err(Error::unlike("dL/dW", "that of W, without phases"));
     }
-    let (isa, flops) = (context.isa, 3 * w.flops(n));
+    let (isa, flops) = (context.isa, w.flops(n).saturating_mul(3));
     let (grad_w, grad_u) = (Stack::new(grad_w, count), StackMut::new(grad_u, count));
     // SAFETY: each problem writes its own part.
     let grad_u = |i: usize| unsafe { grad_u.at(i) };

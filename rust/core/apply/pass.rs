@@ -14,6 +14,7 @@
 
 use super::{TASK, TASKS};
 use crate::error::Result;
+use crate::lengths::flops;
 use crate::memory::Buffer;
 use crate::operator::Reflections;
 use crate::scalar::Scalar;
@@ -64,7 +65,7 @@ pub struct Pass<'a, T: Scalar> {
 
 /// A step of the pass; vectors or coordinates are its tasks.
 #[derive(Clone, Copy)]
-enum Phase {
+enum PassStage {
     /// All blocks forward.
     Sweep,
     /// `b` behind the previous block, `a` before this one, and `w`.
@@ -94,55 +95,55 @@ impl<T: Scalar> Pass<'_, T> {
             }
             return Ok(());
         }
-        let mut phases = Vec::new();
+        let mut stages = Vec::new();
         if !self.identity && (p > 1 || self.y.is_none() || self.c.is_some()) {
-            phases.push(Phase::Sweep);
+            stages.push(PassStage::Sweep);
         }
         for block in 0..p {
-            phases.push(Phase::Back(block));
+            stages.push(PassStage::Back(block));
             if self.grad_u.is_some() || self.grad_tau.is_some() {
-                phases.push(Phase::Middle(block));
+                stages.push(PassStage::Middle(block));
             }
             if self.grad_u.is_some() {
-                phases.push(Phase::Sum(block));
+                stages.push(PassStage::Sum(block));
             }
         }
         if self.q.is_some() && !self.identity && !self.leaves_early() {
-            phases.push(Phase::Leave);
+            stages.push(PassStage::Leave);
         }
-        let bounds: Vec<Vec<usize>> = phases.iter().map(|&phase| self.bounds(phase)).collect();
+        let bounds: Vec<Vec<usize>> = stages.iter().map(|&stage| self.bounds(stage)).collect();
         let counts: Vec<usize> = bounds.iter().map(|bounds| bounds.len() - 1).collect();
         let workspace = Workspace::new(self.blocks, rows, self.y)?;
-        let flops = 14 * self.blocks.n * self.blocks.k * rows;
-        context.run_phases(&counts, flops, &|phase, task, cancel| {
+        let flops = flops(&[14, self.blocks.n, self.blocks.k, rows]);
+        context.run_stages(&counts, flops, &|stage, task, cancel| {
             cancel.check()?;
-            let (begin, end) = (bounds[phase][task], bounds[phase][task + 1]);
-            // SAFETY: within a phase tasks own disjoint vectors, or disjoint coordinates of dL/dU; what they share they
-            // only read. Phases follow one another.
+            let (begin, end) = (bounds[stage][task], bounds[stage][task + 1]);
+            // SAFETY: within a stage tasks own disjoint vectors, or disjoint coordinates of dL/dU; what they share they
+            // only read. Stages follow one another.
             unsafe {
-                match phases[phase] {
-                    Phase::Sweep => self.sweep(isa, &workspace, begin, end),
-                    Phase::Back(block) => self.back(isa, &workspace, block, begin, end),
-                    Phase::Middle(block) => self.middle(isa, &workspace, block),
-                    Phase::Sum(block) => self.sum(isa, &workspace, block, begin, end)?,
-                    Phase::Leave => self.leave(isa, &workspace, p - 1, begin, end),
+                match stages[stage] {
+                    PassStage::Sweep => self.sweep(isa, &workspace, begin, end),
+                    PassStage::Back(block) => self.back(isa, &workspace, block, begin, end),
+                    PassStage::Middle(block) => self.middle(isa, &workspace, block),
+                    PassStage::Sum(block) => self.sum(isa, &workspace, block, begin, end)?,
+                    PassStage::Leave => self.leave(isa, &workspace, p - 1, begin, end),
                 }
             }
             Ok(())
         })
     }
 
-    /// How a phase is split, by shape alone.
-    fn bounds(&self, phase: Phase) -> Vec<usize> {
+    /// How a stage is split, by shape alone.
+    fn bounds(&self, stage: PassStage) -> Vec<usize> {
         let first = |block: usize| self.first_vector(block);
         let vectors = |first: usize| -> Vec<usize> {
             slices(self.a.count - first, TASK, TASKS).into_iter().map(|i| first + i).collect()
         };
-        match phase {
-            Phase::Sweep | Phase::Leave => vectors(0),
-            Phase::Back(block) => vectors(first(block)),
-            Phase::Middle(_) => vec![0, 1],
-            Phase::Sum(block) => slices(self.blocks.list[block].wy.n, COORDINATES, TASKS),
+        match stage {
+            PassStage::Sweep | PassStage::Leave => vectors(0),
+            PassStage::Back(block) => vectors(first(block)),
+            PassStage::Middle(_) => vec![0, 1],
+            PassStage::Sum(block) => slices(self.blocks.list[block].wy.n, COORDINATES, TASKS),
         }
     }
 

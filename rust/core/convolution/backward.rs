@@ -2,7 +2,7 @@
 //! `db = sum_t da_t`. The pre-activations `a` are computed again.
 
 use super::operands::{Operands, Sizes};
-use super::window::{AHEAD, Block, Weights, Window, rows_of};
+use super::window::{AHEAD, ChannelBlock, Weights, Window, rows_of};
 use crate::error::Result;
 use crate::exponential::Exponential;
 use crate::lengths::require;
@@ -11,12 +11,13 @@ use crate::simd::isa::simd;
 use crate::stored::{NumbersMut, Tokens};
 use crate::threads::Context;
 use crate::view::{Shared, View};
-use crate::workspace::Rows;
+use crate::workspace::WorkRows;
 
 /// Tokens whose contributions to `dw` are added up before they join those of the others, which keeps sums exact.
 const RUN: usize = 64;
 
 /// Gradients of the operands, those that are wanted.
+#[derive(Debug)]
 pub struct Gradients<'a, T> {
     /// `(batch, tokens, channels)`.
     pub x: Option<NumbersMut<'a, T>>,
@@ -45,26 +46,27 @@ pub(crate) fn backward_of_type<T: Exponential>(
 ) -> Result<()> {
     operands.check()?;
     let (isa, Sizes { batch, tokens, channels, taps }) = (context.isa, operands.sizes);
-    grad_out.expect("grad_out", [batch * tokens, 1, channels])?;
+    operands.sizes.expect("grad_out", &mut grad_out)?;
     gradients.x.as_ref().map_or(Ok(()), |x| operands.check_outputs("grad_x", x))?;
     let len = |array: &Option<&mut [T]>| array.as_ref().map(|array| array.len());
     require(
         1,
         &[("grad_weight", len(&gradients.weight), &[channels, taps]), ("grad_bias", len(&gradients.bias), &[channels])],
     )?;
-    let (blocks, of_x) = (Block::count(channels), gradients.x.as_mut().map(|x| x.rows(channels)));
+    let (blocks, of_x) = (ChannelBlock::count(channels), gradients.x.as_mut().map(|x| x.rows(channels)));
     let summed = gradients.weight.is_some() || gradients.bias.is_some();
+    let batch = if tokens == 0 { 0 } else { batch };
     // `dw` of each tap, then `db`, of each sequence.
     let each = if summed { (taps + 1) * channels } else { 0 };
     let mut sums: Buffer<T> = Buffer::zeroed(batch.max(1).saturating_mul(each))?;
     let shared = Shared(sums.ptr_mut());
     context.run(batch * blocks, operands.flops().saturating_mul(3), &|i, cancel| {
-        let (sequence, block) = (i / blocks, Block::number(i % blocks, channels));
+        let (sequence, block) = (i / blocks, ChannelBlock::number(i % blocks, channels));
         let (weights, width) = (Weights::new(&operands, block)?, block.width);
         let reversed = weights.reversed()?;
         let (mut window, mut later) = (Window::new(taps, width)?, Window::new(taps, width)?);
-        let mut row = Rows::zeroed(1, width)?;
-        let (mut run, mut total) = (Rows::zeroed(taps + 1, width)?, Rows::zeroed(taps + 1, width)?);
+        let mut row = WorkRows::zeroed(1, width)?;
+        let (mut run, mut total) = (WorkRows::zeroed(taps + 1, width)?, WorkRows::zeroed(taps + 1, width)?);
         let x = rows_of(&operands, sequence, block);
         let grad = grad_out.rows((sequence * tokens, tokens), 0).part(0, tokens, block.first);
         for token in 0..tokens + taps - 1 {

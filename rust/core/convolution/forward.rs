@@ -1,13 +1,13 @@
 //! Outputs, token by token.
 
 use super::operands::{Operands, Sizes};
-use super::window::{AHEAD, Block, Weights, Window, rows_of};
+use super::window::{AHEAD, ChannelBlock, Weights, Window, rows_of};
 use crate::error::Result;
 use crate::exponential::Exponential;
 use crate::simd::isa::simd;
 use crate::stored::NumbersMut;
 use crate::threads::Context;
-use crate::workspace::Rows;
+use crate::workspace::WorkRows;
 
 /// Tokens of a task. Its window begins with those before.
 const SLICE: usize = 512;
@@ -30,12 +30,12 @@ pub(crate) fn forward_of_type<T: Exponential>(
     operands.check()?;
     operands.check_outputs("out", &out)?;
     let (isa, Sizes { batch, tokens, channels, taps }) = (context.isa, operands.sizes);
-    let (blocks, slices, out) = (Block::count(channels), tokens.div_ceil(SLICE), out.rows(channels));
+    let (blocks, slices, out) = (ChannelBlock::count(channels), tokens.div_ceil(SLICE), out.rows(channels));
     context.run(batch * slices * blocks, operands.flops(), &|i, cancel| {
-        let (i, block) = (i / blocks, Block::number(i % blocks, channels));
+        let (i, block) = (i / blocks, ChannelBlock::number(i % blocks, channels));
         let (sequence, begin) = (i / slices, i % slices * SLICE);
         let (x, weights) = (rows_of(&operands, sequence, block), Weights::new(&operands, block)?);
-        let (mut window, mut row) = (Window::new(taps, block.width)?, Rows::zeroed(1, block.width)?);
+        let (mut window, mut row) = (Window::new(taps, block.width)?, WorkRows::zeroed(1, block.width)?);
         for token in begin.saturating_sub(taps - 1)..tokens.min(begin + SLICE) {
             let ahead = usize::from(token + AHEAD < tokens);
             x.part(token + AHEAD, ahead, 0).prefetch(block.width);

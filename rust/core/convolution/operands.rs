@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::exponential::Exponential;
-use crate::lengths::{product, require};
+use crate::lengths::{flops, product, require};
 use crate::stored::{NumbersMut, Tokens};
 
 /// Channels of a task: a window of them and the weights stay in the first-level cache.
@@ -21,8 +21,20 @@ pub struct Sizes {
     pub taps: usize,
 }
 
+impl Sizes {
+    /// Checks the shape of rows `(batch, tokens, 1, channels)`. The axes of batches may be others if the rows of each
+    /// sequence are at one distance from each other.
+    pub(super) fn expect<T>(&self, name: &'static str, rows: &mut Tokens<'_, T>) -> Result<()> {
+        let &Self { batch, tokens, channels, .. } = self;
+        rows.expect(name, [batch * tokens, 1, channels])?;
+        // The sequence that has the last token of the first batch of rows speaks for all.
+        let last = rows.of_batch().saturating_sub(1).checked_div(tokens);
+        rows.expect_even(name, last.map(|i| i * tokens..(i + 1) * tokens))
+    }
+}
+
 /// What the convolution reads.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Operands<'a, T> {
     /// Sizes of the arrays.
     pub sizes: Sizes,
@@ -41,16 +53,16 @@ impl<T: Exponential> Operands<'_, T> {
     pub(super) fn check(&mut self) -> Result<()> {
         let Sizes { batch, tokens, channels, taps } = self.sizes;
         if channels == 0 || taps == 0 || product(&[batch, tokens, channels, size_of::<T>()]).is_none() {
-            let text = format!("sizes: expected positive numbers of channels and taps, got {:?}", self.sizes);
-            return Err(Error::InvalidArgument(text));
+            let found = format!("{:?}", self.sizes);
+            return Err(Error::value("sizes", "positive numbers of channels and taps", found));
         }
-        self.x.expect("x", [batch * tokens, 1, channels])?;
+        self.sizes.expect("x", &mut self.x)?;
         let bias = self.bias.map(<[T]>::len);
         require(1, &[("weight", Some(self.weight.len()), &[channels, taps]), ("bias", bias, &[channels])])
     }
 
     /// Checks the length of an array like the outputs.
-    pub(super) fn check_outputs(&self, name: &str, array: &NumbersMut<'_, T>) -> Result<()> {
+    pub(super) fn check_outputs(&self, name: &'static str, array: &NumbersMut<'_, T>) -> Result<()> {
         let Sizes { batch, tokens, channels, .. } = self.sizes;
         require(1, &[(name, Some(array.len()), &[batch, tokens, channels])])
     }
@@ -58,6 +70,6 @@ impl<T: Exponential> Operands<'_, T> {
     /// Operations of the forward pass.
     pub(super) fn flops(&self) -> usize {
         let Sizes { batch, tokens, channels, taps } = self.sizes;
-        (batch * tokens * channels).saturating_mul(2 * taps + if self.silu { 30 } else { 0 })
+        flops(&[batch * tokens * channels, 2 * taps + if self.silu { 30 } else { 0 }])
     }
 }

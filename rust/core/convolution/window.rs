@@ -7,18 +7,18 @@ use crate::error::Result;
 use crate::exponential::Exponential;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::lanes::{Lanes, unroll};
-use crate::stored::Stored;
+use crate::stored::StoredRows;
 use crate::view::View;
-use crate::workspace::Rows;
+use crate::workspace::WorkRows;
 
 /// A block of channels.
 #[derive(Clone, Copy)]
-pub struct Block {
+pub struct ChannelBlock {
     pub first: usize,
     pub width: usize,
 }
 
-impl Block {
+impl ChannelBlock {
     /// How many blocks there are.
     pub fn count(channels: usize) -> usize {
         channels.div_ceil(BLOCK)
@@ -32,14 +32,14 @@ impl Block {
 
 /// The weights of a block of channels, a row for each tap.
 pub struct Weights<T: Exponential> {
-    taps: Rows<T>,
-    bias: Rows<T>,
+    taps: WorkRows<T>,
+    bias: WorkRows<T>,
 }
 
 impl<T: Exponential> Weights<T> {
-    pub fn new(operands: &Operands<'_, T>, block: Block) -> Result<Self> {
+    pub fn new(operands: &Operands<'_, T>, block: ChannelBlock) -> Result<Self> {
         let (taps, width) = (operands.sizes.taps, block.width);
-        let (mut rows, mut bias) = (Rows::zeroed(taps, width)?, Rows::zeroed(1, width)?);
+        let (mut rows, mut bias) = (WorkRows::zeroed(taps, width)?, WorkRows::zeroed(1, width)?);
         let weights = operands.weight[block.first * taps..].chunks_exact(taps).take(width);
         for (x, weights) in weights.enumerate() {
             for (tap, &weight) in weights.iter().enumerate() {
@@ -55,7 +55,7 @@ impl<T: Exponential> Weights<T> {
     /// The same from the last tap on, without a bias.
     pub fn reversed(&self) -> Result<Self> {
         let (count, width) = (self.taps.count(), self.taps.width());
-        let (mut taps, bias) = (Rows::zeroed(count, width)?, Rows::zeroed(1, width)?);
+        let (mut taps, bias) = (WorkRows::zeroed(count, width)?, WorkRows::zeroed(1, width)?);
         for tap in 0..count {
             taps.row_mut(tap).copy_from_slice(self.taps.row(count - 1 - tap));
         }
@@ -71,18 +71,18 @@ impl<T: Exponential> Weights<T> {
 
 /// The last vectors.
 pub struct Window<T: Exponential> {
-    rows: Rows<T>,
+    rows: WorkRows<T>,
     newest: usize,
 }
 
 impl<T: Exponential> Window<T> {
     /// Zeros.
     pub fn new(taps: usize, width: usize) -> Result<Self> {
-        Ok(Self { rows: Rows::zeroed(taps, width)?, newest: taps - 1 })
+        Ok(Self { rows: WorkRows::zeroed(taps, width)?, newest: taps - 1 })
     }
 
     /// Puts a vector in the place of the oldest.
-    pub fn push(&mut self, isa: InstructionSet, from: Stored<T>) {
+    pub fn push(&mut self, isa: InstructionSet, from: StoredRows<T>) {
         self.newest = self.oldest();
         self.rows.read(isa, self.newest, from);
     }
@@ -113,7 +113,7 @@ impl<T: Exponential> Window<T> {
 pub const AHEAD: usize = 8;
 
 /// Where the channels of a block of a sequence are: a row for each of its tokens.
-pub fn rows_of<T: Exponential>(operands: &Operands<'_, T>, sequence: usize, block: Block) -> Stored<T> {
+pub fn rows_of<T: Exponential>(operands: &Operands<'_, T>, sequence: usize, block: ChannelBlock) -> StoredRows<T> {
     let Sizes { tokens, .. } = operands.sizes;
     operands.x.rows((sequence * tokens, tokens), 0).part(0, tokens, block.first)
 }

@@ -1,9 +1,9 @@
 //! Gradients, segment by segment: forward through its chunks once more, then backward.
 
 use super::chunk::{Decayed, Keys};
-use super::chunk_backward::{Backward, ChunkGradients};
+use super::chunk_backward::{ChunkBackward, ChunkGradients};
 use super::forward::forward;
-use super::problem::{CHUNK, Cotangents, Gradients, Part, Problem, Results, check_kept, expect, expect_rows};
+use super::problem::{CHUNK, Cotangents, Gradients, Problem, Results, TaskPart, check_kept, expect, expect_rows};
 use super::solve::{Solved, State};
 use crate::error::Result;
 use crate::exponential::Exponential;
@@ -11,7 +11,7 @@ use crate::memory::{Buffer, filled};
 use crate::simd::fetch::{Fetch, prefetch_rows};
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::vector::{axpy, plain_dot};
-use crate::stored::Stored;
+use crate::stored::StoredRows;
 use crate::threads::{Cancel, Context, num_threads, slices};
 use crate::view::{Shared, View};
 
@@ -54,12 +54,12 @@ pub(crate) fn run<T: Exponential>(
         &found
     };
     let (isa, kept_from) = (context.isa, problem.kept_from());
-    let parts = Part::all(&sizes, problem.sequences.len(), num_threads(), sizes.group(), SLICE);
+    let parts = TaskPart::all(&sizes, problem.sequences.len(), num_threads(), sizes.group(), SLICE)?;
     let whole = parts.iter().all(|part| part.heads.len() == sizes.group() && part.columns.len() == sizes.value_width);
     let count = sizes.value_width.div_ceil(SLICE);
     let Gradients { q, k, v, beta, skip, gate, initial } = gradients;
     let mut of_skip = Buffer::scratch(problem.sequences.len() * count * sizes.value_heads)?;
-    let [q, k] = [q, k].map(|array| Sum::new(array, if whole { 1 } else { sizes.group() * count }));
+    let [q, k] = [q, k].map(|array| Sum::new(array, if whole { 1 } else { sizes.group().saturating_mul(count) }));
     let [beta, gate] = [beta, gate].map(|array| Sum::new(array, if whole { 1 } else { count }));
     let (mut q, mut k, mut beta, mut gate) = (q?, k?, beta?, gate?);
     let share = |array: Option<&mut [T]>| array.map(|array| Shared(array.as_mut_ptr()));
@@ -74,7 +74,7 @@ pub(crate) fn run<T: Exponential>(
         skip: Shared(of_skip.ptr_mut()),
     };
     context.run(parts.len(), problem.flops().saturating_mul(7) / 2, &|i, cancel| {
-        let pass = Pass { isa, problem, part: &parts[i], cotangents, targets: &targets };
+        let pass = BackwardPass { isa, problem, part: &parts[i], cotangents, targets: &targets };
         pass.run((kept, kept_from[parts[i].sequence]), cancel)
     })?;
     for sum in [q, k, beta, gate] {
@@ -95,14 +95,14 @@ struct Sum<'a, T: Exponential> {
 
 impl<'a, T: Exponential> Sum<'a, T> {
     fn new(array: Option<&'a mut [T]>, arrays: usize) -> Result<Self> {
-        let others = Buffer::scratch((arrays - 1) * array.as_ref().map_or(0, |array| array.len()))?;
+        let others = Buffer::scratch((arrays - 1).saturating_mul(array.as_ref().map_or(0, |array| array.len())))?;
         Ok(Self { array, others })
     }
 
-    fn target(&mut self) -> Option<Target<T>> {
+    fn target(&mut self) -> Option<GradientTarget<T>> {
         let array = self.array.as_mut()?;
         let others = if self.others.is_empty() { None } else { Some(Shared(self.others.ptr_mut())) };
-        Some(Target { array: Shared(array.as_mut_ptr()), others, len: array.len() })
+        Some(GradientTarget { array: Shared(array.as_mut_ptr()), others, len: array.len() })
     }
 
     fn finish(self, context: &mut Context<'_>) -> Result<()> {
@@ -126,13 +126,13 @@ impl<'a, T: Exponential> Sum<'a, T> {
 
 /// Where the contributions to a [`Sum`] go.
 #[derive(Clone, Copy)]
-struct Target<T> {
+struct GradientTarget<T> {
     array: Shared<T>,
     others: Option<Shared<T>>,
     len: usize,
 }
 
-impl<T> Target<T> {
+impl<T> GradientTarget<T> {
     /// Of contribution `number`: an array, and whether to add to it.
     fn of(&self, number: usize) -> (Shared<T>, bool) {
         match self.others {
@@ -144,11 +144,11 @@ impl<T> Target<T> {
 
 /// Where tasks write.
 struct Targets<T> {
-    q: Option<Target<T>>,
-    k: Option<Target<T>>,
-    beta: Option<Target<T>>,
-    gate: Option<Target<T>>,
-    v: Stored<T>,
+    q: Option<GradientTarget<T>>,
+    k: Option<GradientTarget<T>>,
+    beta: Option<GradientTarget<T>>,
+    gate: Option<GradientTarget<T>>,
+    v: StoredRows<T>,
     initial: Option<Shared<T>>,
     /// Sums of each sequence, slice of columns and head.
     skip: Shared<T>,
@@ -174,21 +174,21 @@ impl<T: Exponential> Slot<T> {
 }
 
 /// A task.
-struct Pass<'a, T: Exponential> {
+struct BackwardPass<'a, T: Exponential> {
     isa: InstructionSet,
     problem: &'a Problem<'a, T>,
-    part: &'a Part,
+    part: &'a TaskPart,
     cotangents: Cotangents<'a, T>,
     targets: &'a Targets<T>,
 }
 
-impl<T: Exponential> Pass<'_, T> {
+impl<T: Exponential> BackwardPass<'_, T> {
     fn run(&self, kept: (&[T], usize), cancel: &Cancel<'_>) -> Result<()> {
         let (isa, problem, part) = (self.isa, self.problem, self.part);
         let (token, steps) = (problem.sequences[part.sequence].start, problem.steps(part.sequence));
         let (chunks, segment) = (steps.div_ceil(CHUNK), problem.sizes.segment());
         let width = SLICE.min(part.columns.len());
-        let stripes: Vec<Part> = part.heads.clone().flat_map(|head| part.stripes(head, SLICE)).collect();
+        let stripes = part.stripes(SLICE)?;
         let mut grads = Vec::new();
         for stripe in &stripes {
             let mut grad = State::new(problem, stripe.columns.len())?;
@@ -199,7 +199,7 @@ impl<T: Exponential> Pass<'_, T> {
         let slots = (0..segment.min(chunks)).map(|_| Slot::new(problem, width));
         let mut slots = slots.collect::<Result<Vec<_>>>()?;
         let mut of_skip = filled(stripes.len(), T::ZERO)?;
-        let mut chunk = Backward::new(problem, width)?;
+        let mut chunk = ChunkBackward::new(problem, width)?;
         for number in (0..chunks.div_ceil(segment)).rev() {
             let first = number * segment;
             let slots = &mut slots[..segment.min(chunks - first)];
@@ -250,7 +250,7 @@ impl<T: Exponential> Pass<'_, T> {
     }
 
     /// Goes forward through a segment.
-    fn recall(&self, slots: &mut [Slot<T>], stripe: &Part, segment: usize, (kept, from): (&[T], usize)) {
+    fn recall(&self, slots: &mut [Slot<T>], stripe: &TaskPart, segment: usize, (kept, from): (&[T], usize)) {
         let (isa, problem, head) = (self.isa, self.problem, stripe.heads.start);
         let begin = match segment.checked_sub(1) {
             Some(before) => Some(self.state_at(kept, from + before, stripe)),
@@ -281,19 +281,19 @@ impl<T: Exponential> Pass<'_, T> {
         }
     }
 
-    fn state_at(&self, states: &[T], number: usize, stripe: &Part) -> View<T> {
+    fn state_at(&self, states: &[T], number: usize, stripe: &TaskPart) -> View<T> {
         self.problem.state_at(states.as_ptr(), number, stripe.heads.start, stripe.columns.start)
     }
 
     /// Rows of `dO`.
-    fn outputs(&self, stripe: &Part, keys: &Keys<T>) -> Stored<T> {
-        let Some(out) = self.cotangents.out else { return Stored::none() };
+    fn outputs(&self, stripe: &TaskPart, keys: &Keys<T>) -> StoredRows<T> {
+        let Some(out) = self.cotangents.out else { return StoredRows::none() };
         let (first, count) = (self.problem.sequences[stripe.sequence].start + keys.token, keys.queries.count);
         out.rows((first, count), stripe.heads.start).part(0, count, stripe.columns.start)
     }
 
     /// Rows of a chunk's `dQ` and `dK`, absent where not wanted, and whether to add to them.
-    fn of_pairs(&self, stripe: &Part, keys: &Keys<T>) -> [(View<T>, bool); 2] {
+    fn of_pairs(&self, stripe: &TaskPart, keys: &Keys<T>) -> [(View<T>, bool); 2] {
         let (sizes, targets) = (self.problem.sizes, self.targets);
         let (head, slice) = (stripe.heads.start, stripe.columns.start / SLICE);
         let number = head % sizes.group() * sizes.value_width.div_ceil(SLICE) + slice;
@@ -309,14 +309,14 @@ impl<T: Exponential> Pass<'_, T> {
     }
 
     /// Rows of a chunk's `dV`, absent where not wanted.
-    fn of_values(&self, stripe: &Part, keys: &Keys<T>) -> Stored<T> {
+    fn of_values(&self, stripe: &TaskPart, keys: &Keys<T>) -> StoredRows<T> {
         let problem = self.problem;
         let first = problem.sequences[stripe.sequence].start * problem.sizes.reflections + keys.first;
         problem.values_of(self.targets.v, (first, keys.len), stripe.heads.start, stripe.columns.start)
     }
 
     /// Fetches what a chunk will be written to.
-    fn fetch(&self, stripe: &Part, keys: &Keys<T>) {
+    fn fetch(&self, stripe: &TaskPart, keys: &Keys<T>) {
         for (rows, _) in self.of_pairs(stripe, keys) {
             prefetch_rows(rows, self.problem.sizes.key_width);
         }
@@ -324,7 +324,7 @@ impl<T: Exponential> Pass<'_, T> {
     }
 
     /// Writes a chunk's gradients, or adds them to those of other parts of the state.
-    fn write(&self, stripe: &Part, keys: &Keys<T>, found: &ChunkGradients<T>, of_betas: &[T]) {
+    fn write(&self, stripe: &TaskPart, keys: &Keys<T>, found: &ChunkGradients<T>, of_betas: &[T]) {
         let (isa, problem, targets) = (self.isa, self.problem, self.targets);
         let (sizes, head) = (problem.sizes, stripe.heads.start);
         let token = problem.sequences[stripe.sequence].start;
@@ -334,13 +334,13 @@ impl<T: Exponential> Pass<'_, T> {
         let of_pairs =
             if erases { [found.later.from(0, queries), found.earlier] } else { [found.earlier, View::none()] };
         let sources = [
-            Source {
+            RowGradients {
                 gradients: [found.later.part(0, queries), View::none()],
                 unit: keys.rows.view(0, queries),
                 factors: problem.normalize.then_some(of_queries),
                 scale: problem.scale,
             },
-            Source {
+            RowGradients {
                 gradients: of_pairs,
                 unit: keys.keys(),
                 factors: problem.normalize.then_some(of_keys),
@@ -385,7 +385,7 @@ impl<T: Exponential> Pass<'_, T> {
 }
 
 /// Gradients of a chunk's rows, and how these rows were made from the operands.
-struct Source<'a, T> {
+struct RowGradients<'a, T> {
     /// Their sum; the second may be absent.
     gradients: [View<T>; 2],
     /// The rows.
@@ -412,8 +412,8 @@ simd! {
     ///
     /// # Safety
     /// The caller owns the rows, and nothing else writes them meanwhile.
-    unsafe fn collect<T: Exponential>(_s, width: usize, source: &Source<'_, T>, add: bool, to: View<T>) -> () {
-        let Source { gradients: [first, second], unit, factors, scale } = *source;
+    unsafe fn collect<T: Exponential>(_s, width: usize, source: &RowGradients<'_, T>, add: bool, to: View<T>) -> () {
+        let RowGradients { gradients: [first, second], unit, factors, scale } = *source;
         for i in 0..to.count {
             // SAFETY: rows of workspace and of the caller's.
             unsafe {

@@ -11,9 +11,9 @@ use crate::simd::gemm::gemm;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::transpose::turned;
 use crate::simd::vector::dot;
-use crate::stored::Stored;
+use crate::stored::StoredRows;
 use crate::view::View;
-use crate::workspace::Rows;
+use crate::workspace::WorkRows;
 
 /// Added to the sum of squares of a row that is normalised.
 pub const EPSILON: f64 = 1e-6;
@@ -21,12 +21,12 @@ pub const EPSILON: f64 = 1e-6;
 /// Queries and keys of a chunk.
 pub struct Keys<T: Exponential> {
     /// Queries, scaled, then keys.
-    pub rows: Rows<T>,
+    pub rows: WorkRows<T>,
     /// The factor that each row was multiplied by, without the scale.
     pub factors: [Vec<T>; 2],
     /// Plain products of the rows that read with the keys; only without gates for each channel.
-    plain: Rows<T>,
-    columns: Rows<T>,
+    plain: WorkRows<T>,
+    columns: WorkRows<T>,
     /// The positions of the queries.
     pub queries: Queries,
     /// Number of the first query's token in the sequence.
@@ -41,10 +41,10 @@ impl<T: Exponential> Keys<T> {
     pub fn new(problem: &Problem<'_, T>) -> Result<Self> {
         let width = problem.sizes.key_width;
         Ok(Self {
-            rows: Rows::scratch(2 * CHUNK, width)?,
+            rows: WorkRows::scratch(2 * CHUNK, width)?,
             factors: [filled(CHUNK, T::ONE)?, filled(CHUNK, T::ONE)?],
-            plain: Rows::scratch(2 * CHUNK, CHUNK)?,
-            columns: Rows::scratch(width, CHUNK)?,
+            plain: WorkRows::scratch(2 * CHUNK, CHUNK)?,
+            columns: WorkRows::scratch(width, CHUNK)?,
             queries: Queries::within(0, 0, 1, false),
             token: 0,
             first: 0,
@@ -107,7 +107,7 @@ impl<T: Exponential> Keys<T> {
 unsafe fn load<T: Exponential>(
     isa: InstructionSet,
     width: usize,
-    from: Stored<T>,
+    from: StoredRows<T>,
     to: View<T>,
     factors: &mut [T],
     normalize: bool,
@@ -167,16 +167,16 @@ pub struct Decayed<T: Exponential> {
     /// The decays.
     pub decay: Decay<T>,
     /// `Q'` and `K'`; only with a gate for each channel.
-    stack: Rows<T>,
+    stack: WorkRows<T>,
     /// `H`; only with a gate for each channel.
-    to_end: Rows<T>,
+    to_end: WorkRows<T>,
     /// Rows decayed from and to the second block's first row; only with a gate for each channel.
-    pub near: Rows<T>,
-    near_columns: Rows<T>,
+    pub near: WorkRows<T>,
+    near_columns: WorkRows<T>,
     /// `exp(c_i - c_j)`; not with a gate for each channel.
-    pub pairs: Rows<T>,
+    pub pairs: WorkRows<T>,
     /// Decayed products with the keys: `P` for queries, `M` for keys that erase.
-    pub table: Rows<T>,
+    pub table: WorkRows<T>,
     workspace: Vec<T>,
 }
 
@@ -186,12 +186,12 @@ impl<T: Exponential> Decayed<T> {
         let by_channel = usize::from(channels > 1);
         Ok(Self {
             decay: Decay::new(problem)?,
-            stack: Rows::scratch(by_channel * 2 * CHUNK, width)?,
-            to_end: Rows::scratch(by_channel * CHUNK, width)?,
-            near: Rows::scratch(by_channel * 2 * CHUNK, width)?,
-            near_columns: Rows::scratch(by_channel * width, BLOCK)?,
-            pairs: Rows::scratch((1 - by_channel) * CHUNK, CHUNK)?,
-            table: Rows::scratch(2 * CHUNK, CHUNK)?,
+            stack: WorkRows::scratch(by_channel * 2 * CHUNK, width)?,
+            to_end: WorkRows::scratch(by_channel * CHUNK, width)?,
+            near: WorkRows::scratch(by_channel * 2 * CHUNK, width)?,
+            near_columns: WorkRows::scratch(by_channel * width, BLOCK)?,
+            pairs: WorkRows::scratch((1 - by_channel) * CHUNK, CHUNK)?,
+            table: WorkRows::scratch(2 * CHUNK, CHUNK)?,
             workspace: filled(width, T::ZERO)?,
         })
     }
@@ -291,13 +291,13 @@ fn at_queries<T>(rows: View<T>, queries: Queries, first: usize) -> View<T> {
 /// What a value head's gates do to a chunk. Rows are one number wide, or a channel each; none without gates.
 pub struct Decay<T: Exponential> {
     /// `exp g_i`.
-    pub step: Rows<T>,
+    pub step: WorkRows<T>,
     /// `exp c_i`, from before the chunk's first step to after step `i`.
-    pub from_start: Rows<T>,
+    pub from_start: WorkRows<T>,
     /// `exp(c_end - c_i)`, from after step `i` to after the last.
-    pub to_end: Rows<T>,
+    pub to_end: WorkRows<T>,
     /// `exp(c_i - c_m)` for `i >= m`, `exp(c_m - c_i)` for `i < m`, with `m` the first row of the second block.
-    pub middle: Rows<T>,
+    pub middle: WorkRows<T>,
     /// Width of the rows.
     pub width: usize,
 }
@@ -305,7 +305,7 @@ pub struct Decay<T: Exponential> {
 impl<T: Exponential> Decay<T> {
     pub fn new(problem: &Problem<'_, T>) -> Result<Self> {
         let width = problem.channels();
-        let rows = || Rows::scratch(CHUNK, width);
+        let rows = || WorkRows::scratch(CHUNK, width);
         Ok(Self { step: rows()?, from_start: rows()?, to_end: rows()?, middle: rows()?, width })
     }
 

@@ -23,27 +23,27 @@ use crate::simd::gemm::{gemm, gemm2};
 use crate::simd::isa::InstructionSet;
 use crate::simd::transpose::turned;
 use crate::simd::vector::dot;
-use crate::stored::Stored;
+use crate::stored::StoredRows;
 use crate::view::View;
-use crate::workspace::Rows;
+use crate::workspace::WorkRows;
 
 /// Workspace and the gradients of a chunk.
-pub struct Backward<T: Exponential> {
+pub struct ChunkBackward<T: Exponential> {
     /// `dO`, then `X` where keys erase.
-    sources: Rows<T>,
+    sources: WorkRows<T>,
     /// The same times [`Decayed::start_factors`].
-    reading: Rows<T>,
-    sources_turned: Rows<T>,
+    reading: WorkRows<T>,
+    sources_turned: WorkRows<T>,
     /// `dD`, then `dE` where keys erase.
-    errors: Rows<T>,
-    solution_turned: Rows<T>,
-    later_turned: Rows<T>,
-    earlier_turned: Rows<T>,
-    table: Rows<T>,
-    later: Rows<T>,
-    earlier: Rows<T>,
-    gates: Rows<T>,
-    between: Rows<T>,
+    errors: WorkRows<T>,
+    solution_turned: WorkRows<T>,
+    later_turned: WorkRows<T>,
+    earlier_turned: WorkRows<T>,
+    table: WorkRows<T>,
+    later: WorkRows<T>,
+    earlier: WorkRows<T>,
+    gates: WorkRows<T>,
+    between: WorkRows<T>,
     finite: Finite<T>,
     whole: Vec<T>,
     beta: [T; CHUNK],
@@ -63,24 +63,24 @@ pub struct ChunkGradients<T> {
     pub skip: T,
 }
 
-impl<T: Exponential> Backward<T> {
+impl<T: Exponential> ChunkBackward<T> {
     /// For columns up to `width`.
     pub fn new(problem: &Problem<'_, T>, width: usize) -> Result<Self> {
         let (keys, channels) = (problem.sizes.key_width, problem.channels());
         let by_channel = usize::from(channels > 1);
         Ok(Self {
-            sources: Rows::scratch(2 * CHUNK, width)?,
-            reading: Rows::scratch(2 * CHUNK, width)?,
-            sources_turned: Rows::scratch(width, 2 * CHUNK)?,
-            errors: Rows::scratch(CHUNK, width)?,
-            solution_turned: Rows::scratch(width, CHUNK)?,
-            later_turned: Rows::scratch(keys, 2 * CHUNK)?,
-            earlier_turned: Rows::scratch(keys, CHUNK)?,
-            table: Rows::scratch(2 * CHUNK, CHUNK)?,
-            later: Rows::scratch(2 * CHUNK, keys)?,
-            earlier: Rows::scratch(CHUNK, keys)?,
-            gates: Rows::scratch(CHUNK, channels.max(1))?,
-            between: Rows::scratch(by_channel * 3 * CHUNK, keys)?,
+            sources: WorkRows::scratch(2 * CHUNK, width)?,
+            reading: WorkRows::scratch(2 * CHUNK, width)?,
+            sources_turned: WorkRows::scratch(width, 2 * CHUNK)?,
+            errors: WorkRows::scratch(CHUNK, width)?,
+            solution_turned: WorkRows::scratch(width, CHUNK)?,
+            later_turned: WorkRows::scratch(keys, 2 * CHUNK)?,
+            earlier_turned: WorkRows::scratch(keys, CHUNK)?,
+            table: WorkRows::scratch(2 * CHUNK, CHUNK)?,
+            later: WorkRows::scratch(2 * CHUNK, keys)?,
+            earlier: WorkRows::scratch(CHUNK, keys)?,
+            gates: WorkRows::scratch(CHUNK, channels.max(1))?,
+            between: WorkRows::scratch(by_channel * 3 * CHUNK, keys)?,
             finite: Finite::new(width.max(keys))?,
             whole: filled(keys, T::ZERO)?,
             beta: [T::ZERO; CHUNK],
@@ -97,7 +97,7 @@ impl<T: Exponential> Backward<T> {
         width: usize,
         (keys, decayed): (&Keys<T>, &Decayed<T>),
         (state, solved): (&State<T>, &Solved<T>),
-        (out, skip): (Stored<T>, Option<T>),
+        (out, skip): (StoredRows<T>, Option<T>),
         grad: &State<T>,
     ) -> ChunkGradients<T> {
         let (queries, len, count) = (keys.queries.count, keys.len, keys.queries.rows());

@@ -1,7 +1,7 @@
 //! Outputs and states, chunk by chunk. A few steps are taken one after the other, so the state is read and written once.
 
 use super::chunk::{Decayed, EPSILON, Keys, exponentials};
-use super::problem::{CHUNK, Gate, Part, Places, Problem, Results};
+use super::problem::{CHUNK, Gate, Places, Problem, Results, TaskPart};
 use super::solve::{Solved, State};
 use crate::error::Result;
 use crate::exponential::Exponential;
@@ -11,7 +11,7 @@ use crate::simd::pack::ROWS;
 use crate::simd::vector::dot;
 use crate::threads::{Cancel, Context, num_threads};
 use crate::view::{Shared, View};
-use crate::workspace::Rows;
+use crate::workspace::WorkRows;
 
 /// Runs all sequences.
 pub fn forward<T: Exponential>(
@@ -32,13 +32,13 @@ pub(crate) fn run<T: Exponential>(
     let places = Places::of(problem, results);
     let (isa, kept_from) = (context.isa, problem.kept_from());
     let most = STATES / (problem.sizes.state() * size_of::<T>());
-    let parts = Part::all(&problem.sizes, problem.sequences.len(), num_threads(), most, ROWS);
+    let parts = TaskPart::all(&problem.sizes, problem.sequences.len(), num_threads(), most, ROWS)?;
     context.run(parts.len(), problem.flops(), &|i, cancel| {
         let part = &parts[i];
         if problem.steps(part.sequence) <= FEW_STEPS {
             return by_steps(isa, problem, part, places);
         }
-        Pass::new(isa, problem, part, &places)?.run(kept_from[part.sequence], places, cancel)
+        ForwardPass::new(isa, problem, part, &places)?.run(kept_from[part.sequence], places, cancel)
     })
 }
 
@@ -46,18 +46,18 @@ pub(crate) fn run<T: Exponential>(
 const STATES: usize = 1 << 19;
 
 /// A task and its workspace.
-struct Pass<'a, T: Exponential> {
+struct ForwardPass<'a, T: Exponential> {
     isa: InstructionSet,
     problem: &'a Problem<'a, T>,
-    part: &'a Part,
+    part: &'a TaskPart,
     keys: Keys<T>,
     decayed: Decayed<T>,
     states: Vec<State<T>>,
     solved: Solved<T>,
 }
 
-impl<'a, T: Exponential> Pass<'a, T> {
-    fn new(isa: InstructionSet, problem: &'a Problem<'a, T>, part: &'a Part, places: &Places<T>) -> Result<Self> {
+impl<'a, T: Exponential> ForwardPass<'a, T> {
+    fn new(isa: InstructionSet, problem: &'a Problem<'a, T>, part: &'a TaskPart, places: &Places<T>) -> Result<Self> {
         let states = part.heads.clone().map(|head| State::initial(problem, part, places, head));
         Ok(Self {
             isa,
@@ -121,7 +121,7 @@ impl<'a, T: Exponential> Pass<'a, T> {
 const FEW_STEPS: usize = 4;
 
 /// The operands of one step.
-struct Step<T> {
+struct TokenStep<T> {
     /// `exp g`, `k`, `exp(g) k` and `exp(g) q`, a row each.
     rows: View<T>,
     /// Absent: one.
@@ -141,14 +141,14 @@ struct Step<T> {
 fn by_steps<T: Exponential>(
     isa: InstructionSet,
     problem: &Problem<'_, T>,
-    part: &Part,
+    part: &TaskPart,
     places: Places<T>,
 ) -> Result<()> {
     let (steps, width) = (problem.steps(part.sequence), part.columns.len());
     if steps == 0 {
         return unchanged(problem, part, places);
     }
-    let (rows, values) = (Rows::scratch(4 * steps, problem.sizes.key_width)?, Rows::scratch(2 * steps, width)?);
+    let (rows, values) = (WorkRows::scratch(4 * steps, problem.sizes.key_width)?, WorkRows::scratch(2 * steps, width)?);
     let workspace = State::new(problem, if places.last.is_none() { width } else { 0 })?;
     for head in part.heads.clone() {
         let column = part.columns.start;
@@ -175,7 +175,7 @@ fn by_steps<T: Exponential>(
 }
 
 /// A sequence without steps ends where it begins.
-fn unchanged<T: Exponential>(problem: &Problem<'_, T>, part: &Part, places: Places<T>) -> Result<()> {
+fn unchanged<T: Exponential>(problem: &Problem<'_, T>, part: &TaskPart, places: Places<T>) -> Result<()> {
     let Some(last) = places.last else { return Ok(()) };
     for head in part.heads.clone() {
         let state = State::initial(problem, part, &places, head)?;
@@ -189,11 +189,11 @@ fn unchanged<T: Exponential>(problem: &Problem<'_, T>, part: &Part, places: Plac
 fn prepare<T: Exponential>(
     isa: InstructionSet,
     problem: &Problem<'_, T>,
-    part: &Part,
+    part: &TaskPart,
     head: usize,
     i: usize,
-    [rows, values]: [&Rows<T>; 2],
-) -> Result<Step<T>> {
+    [rows, values]: [&WorkRows<T>; 2],
+) -> Result<TokenStep<T>> {
     let sizes = problem.sizes;
     let (width, reflections) = (sizes.key_width, sizes.reflections);
     let first = problem.sequences[part.sequence].start;
@@ -229,7 +229,7 @@ fn prepare<T: Exponential>(
         by_key[x] = decay[x] * key[x];
         by_query[x] = if ends { decay[x] * by_query[x] * of_query } else { T::ZERO };
     }
-    Ok(Step {
+    Ok(TokenStep {
         rows: view,
         beta: problem.beta.map(|beta| beta[step * sizes.value_heads + head]),
         erases: problem.erases(),
@@ -246,7 +246,7 @@ simd! {
     ///
     /// # Safety
     /// States and rows have `width` columns from these addresses on; the caller owns what is written.
-    unsafe fn all<T: Exponential>(s, width: usize, from: View<T>, to: View<T>, steps: &[Step<T>]) -> () {
+    unsafe fn all<T: Exponential>(s, width: usize, from: View<T>, to: View<T>, steps: &[TokenStep<T>]) -> () {
         const TALL: usize = 8; // whole rows of 128 columns: memory is read in the order in which it lies
         const LOW: usize = 2;
         let lanes = T::lanes::<S>();
@@ -277,12 +277,12 @@ unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
     lanes: Lanes<S, T, N>,
     from: View<T>,
     to: View<T>,
-    steps: &[Step<T>],
+    steps: &[TokenStep<T>],
 ) {
     let zero = [T::splat(s, T::ZERO); N];
     let height = to.count;
     let mut from = from;
-    for Step { rows, beta, erases, skip, reach, v, out, .. } in steps {
+    for TokenStep { rows, beta, erases, skip, reach, v, out, .. } in steps {
         let [e, k, ek, eq] = [0, 1, 2, 3].map(|row| rows.at(0, row));
         let (mut of_keys, mut of_queries) = (zero, zero);
         if !from.ptr.is_null() {

@@ -4,8 +4,9 @@ use std::ops::{Deref, Range};
 
 use crate::error::{Error, Result};
 use crate::exponential::Exponential;
-use crate::lengths::{self, require};
-use crate::stored::{NumbersMut, Stored, Tokens};
+use crate::lengths::{self, flops, require};
+use crate::memory::collected;
+use crate::stored::{NumbersMut, StoredRows, Tokens};
 use crate::view::{Shared, View};
 
 /// Steps of a chunk. More steps cost arithmetic within the chunk; fewer steps move the state through memory more often.
@@ -29,7 +30,8 @@ pub struct Sizes {
 }
 
 /// `g`, of each token.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Gate<'a, T> {
     /// Zero.
     None,
@@ -61,7 +63,7 @@ impl<'a, T> Gate<'a, T> {
 /// Sequences of tokens, one after the other. The arrays are row-major and contiguous, but rows of [`Tokens`] may be anywhere
 /// and have 16 bits a number. [`Operands::new`] has the defaults:
 /// `Operands { gate: Gate::Head(&g), ..Operands::new(sizes, &q, &k, &v, &beta) }`.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Operands<'a, T> {
     /// Heads and widths.
     pub sizes: Sizes,
@@ -89,6 +91,7 @@ pub struct Operands<'a, T> {
 }
 
 /// Operands that fit together.
+#[derive(Debug)]
 pub struct Problem<'a, T>(Operands<'a, T>);
 
 impl<'a, T> Deref for Problem<'a, T> {
@@ -117,31 +120,26 @@ pub fn interval(key_width: usize, value_width: usize) -> Result<usize> {
 }
 
 /// The number of numbers of an array of this shape.
-fn product(name: &str, shape: &[usize]) -> Result<usize> {
+fn product(name: &'static str, shape: &[usize]) -> Result<usize> {
     let fits = |count: &usize| count.checked_mul(size_of::<f64>()).is_some_and(|bytes| isize::try_from(bytes).is_ok());
-    lengths::product(shape)
-        .filter(fits)
-        .ok_or_else(|| Error::InvalidArgument(format!("{name}: no array has the shape {shape:?}")))
+    lengths::product(shape).filter(fits).ok_or_else(|| Error::Shape { name, shape: shape.to_vec() })
 }
 
 /// Checks the length of an array that may be absent.
-pub(super) fn expect<T>(name: &str, array: Option<&[T]>, expected: usize) -> Result<()> {
+pub(super) fn expect<T>(name: &'static str, array: Option<&[T]>, expected: usize) -> Result<()> {
     require(1, &[(name, array.map(<[T]>::len), &[expected])])
 }
 
-/// Checks an array of `each` rows a token, and that those of a sequence are at one distance from each other.
+/// Checks an array of `each` rows a token.
 pub(super) fn expect_rows<T>(
-    name: &str,
+    name: &'static str,
     array: &mut Tokens<'_, T>,
     sequences: &[Range<usize>],
     shape: [usize; 3],
     each: usize,
 ) -> Result<()> {
     array.expect(name, shape)?;
-    if sequences.iter().all(|sequence| array.are_even(sequence.start * each..sequence.end * each)) {
-        return Ok(());
-    }
-    Err(Error::InvalidArgument(format!("{name}: expected the rows of a sequence at one distance from each other")))
+    array.expect_even(name, sequences.iter().map(|sequence| sequence.start * each..sequence.end * each))
 }
 
 impl Sizes {
@@ -154,9 +152,8 @@ impl Sizes {
         let Sizes { heads, value_heads, key_width, value_width, reflections } = *self;
         if [heads, value_heads, key_width, value_width, reflections].contains(&0) || !value_heads.is_multiple_of(heads)
         {
-            return Err(Error::InvalidArgument(format!(
-                "sizes: expected positive ones and value heads a multiple of heads, got {self:?}"
-            )));
+            let found = format!("{self:?}");
+            return Err(Error::value("sizes", "positive ones and value heads a multiple of heads", found));
         }
         product("a state", &[value_heads, key_width, value_width])?;
         product("a chunk of keys", &[CHUNK, heads, key_width])?;
@@ -216,9 +213,8 @@ impl<'a, T: Exponential> Problem<'a, T> {
         let mut tokens = 0;
         for sequence in sequences {
             if sequence.start != tokens || sequence.end < tokens {
-                return Err(Error::InvalidArgument(format!(
-                    "sequences: expected each to begin where the last one ends, got {sequence:?} at {tokens}"
-                )));
+                let found = format!("{sequence:?} at {tokens}");
+                return Err(Error::value("sequences", "each to begin where the last one ends", found));
             }
             tokens = sequence.end;
         }
@@ -239,9 +235,11 @@ impl<'a, T: Exponential> Problem<'a, T> {
         product("out", &[tokens, value_heads, value_width])?;
         expect("skip", skip, value_heads)?;
         if skip.is_some() && reflections > 1 {
-            return Err(Error::InvalidArgument(format!("skip: expected one step a token, got {reflections}")));
+            return Err(Error::value("skip", "one step a token", reflections));
         }
-        Ok(Self(operands))
+        let problem = Self(operands);
+        product("kept", &[problem.kept_states(), value_heads, key_width, value_width])?;
+        Ok(problem)
     }
 
     /// Whether keys erase.
@@ -252,12 +250,11 @@ impl<'a, T: Exponential> Problem<'a, T> {
     /// Numbers in arrays of results.
     pub fn lengths(&self) -> Lengths {
         let Sizes { value_heads, value_width, .. } = self.sizes;
-        let kept: usize = (0..self.sequences.len()).map(|sequence| self.kept_of(sequence)).sum();
         let state = value_heads * self.sizes.state();
         Lengths {
             out: self.tokens() * value_heads * value_width,
             last: self.sequences.len() * state,
-            kept: kept * state,
+            kept: self.kept_states() * state,
         }
     }
 
@@ -265,7 +262,7 @@ impl<'a, T: Exponential> Problem<'a, T> {
     pub(super) fn positive_gate(&self) -> Error {
         let mut gates = self.gate.numbers().into_iter().flatten();
         let found = gates.find(|&&gate| gate > T::ZERO).map_or(f64::NAN, |gate| gate.to_f64());
-        Error::InvalidArgument(format!("g: expected logarithms of decays, which are at most 0, got {found}"))
+        Error::value("g", "logarithms of decays, which are at most 0", found)
     }
 
     /// Gates of a token and value head: none, one, or one for each row of the state.
@@ -278,14 +275,19 @@ impl<'a, T: Exponential> Problem<'a, T> {
         self.sequences.last().map_or(0, |last| last.end)
     }
 
+    /// Kept states of all sequences, each of all heads. There are no more than steps.
+    fn kept_states(&self) -> usize {
+        self.sequences.iter().map(|sequence| self.kept_of(sequence)).sum()
+    }
+
     /// Kept states of a sequence, each of all heads.
-    fn kept_of(&self, sequence: usize) -> usize {
-        self.steps(sequence).saturating_sub(1) / self.sizes.interval()
+    fn kept_of(&self, sequence: &Range<usize>) -> usize {
+        (sequence.len() * self.sizes.reflections).saturating_sub(1) / self.sizes.interval()
     }
 
     /// Where the kept states of each sequence begin, counted in states of all heads.
     pub(super) fn kept_from(&self) -> Vec<usize> {
-        let counts = (0..self.sequences.len()).map(|sequence| self.kept_of(sequence));
+        let counts = self.sequences.iter().map(|sequence| self.kept_of(sequence));
         counts.scan(0, |sum, count| Some(std::mem::replace(sum, *sum + count))).collect()
     }
 
@@ -293,8 +295,8 @@ impl<'a, T: Exponential> Problem<'a, T> {
     pub(super) fn flops(&self) -> usize {
         let Sizes { value_heads, key_width, value_width, reflections, .. } = self.sizes;
         let passes = if self.erases() { 6 } else { 4 };
-        let each = (passes * key_width * value_width).saturating_add(2 * CHUNK * (2 * key_width + value_width));
-        (self.tokens() * reflections).saturating_mul(value_heads).saturating_mul(each)
+        let each = flops(&[passes, key_width, value_width]).saturating_add(2 * CHUNK * (2 * key_width + value_width));
+        flops(&[self.tokens(), reflections, value_heads, each])
     }
 
     /// Steps of a sequence.
@@ -303,7 +305,12 @@ impl<'a, T: Exponential> Problem<'a, T> {
     }
 
     /// Rows of queries and of keys of `len` steps from step `first` of a sequence on, whose first token is `token`.
-    pub(super) fn queries_and_keys(&self, token: usize, (first, len): (usize, usize), head: usize) -> [Stored<T>; 2] {
+    pub(super) fn queries_and_keys(
+        &self,
+        token: usize,
+        (first, len): (usize, usize),
+        head: usize,
+    ) -> [StoredRows<T>; 2] {
         let reflections = self.sizes.reflections;
         let begin = first / reflections;
         let queries = (first + len) / reflections - begin;
@@ -322,24 +329,30 @@ impl<'a, T: Exponential> Problem<'a, T> {
     }
 
     /// Rows of the values of `len` steps from step `first` of a sequence on, from a column on.
-    pub(super) fn values(&self, token: usize, (first, len): (usize, usize), head: usize, column: usize) -> Stored<T> {
+    pub(super) fn values(
+        &self,
+        token: usize,
+        (first, len): (usize, usize),
+        head: usize,
+        column: usize,
+    ) -> StoredRows<T> {
         self.v.rows((token * self.sizes.reflections + first, len), head).part(0, len, column)
     }
 
     /// The first of the rows of an array like the outputs or the values, each of all heads.
-    pub(super) fn values_in(&self, array: Option<NumbersMut<'_, T>>) -> Stored<T> {
+    pub(super) fn values_in(&self, array: Option<NumbersMut<'_, T>>) -> StoredRows<T> {
         let width = self.sizes.value_heads * self.sizes.value_width;
-        array.map_or_else(Stored::none, |mut array| array.rows(width))
+        array.map_or_else(StoredRows::none, |mut array| array.rows(width))
     }
 
     /// `count` rows of one head in such an array, from row `first` and from a column on.
     pub(super) fn values_of(
         &self,
-        array: Stored<T>,
+        array: StoredRows<T>,
         (first, count): (usize, usize),
         head: usize,
         column: usize,
-    ) -> Stored<T> {
+    ) -> StoredRows<T> {
         if array.is_none() { array } else { array.part(first, count, head * self.sizes.value_width + column) }
     }
 
@@ -352,7 +365,7 @@ impl<'a, T: Exponential> Problem<'a, T> {
 }
 
 /// What the forward pass may write.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Results<'a, T> {
     /// `(tokens, value_heads, value_width)`.
     pub out: Option<NumbersMut<'a, T>>,
@@ -371,7 +384,7 @@ impl<T: Exponential> Results<'_, T> {
         require(1, &[("out", self.out.as_ref().map(NumbersMut::len), &[out])])?;
         expect("last", self.last.as_deref(), last)?;
         if self.in_place && (self.last.is_none() || problem.initial.is_some()) {
-            return Err(Error::InvalidArgument("last: expected the initial states there, and nowhere else".into()));
+            return Err(Error::unlike("last", "the initial states there, and nowhere else"));
         }
         check_kept(self.kept.as_deref(), kept)
     }
@@ -380,9 +393,7 @@ impl<T: Exponential> Results<'_, T> {
 /// Checks that there is room for all kept states.
 pub fn check_kept<T>(array: Option<&[T]>, needed: usize) -> Result<()> {
     match array {
-        Some(array) if array.len() < needed => {
-            Err(Error::InvalidArgument(format!("kept: expected at least {needed} numbers, got {}", array.len())))
-        }
+        Some(array) if array.len() < needed => Err(Error::Short { name: "kept", needed, found: array.len() }),
         _ => Ok(()),
     }
 }
@@ -393,7 +404,7 @@ pub struct Places<T> {
     /// The initial states.
     pub initial: Option<Shared<T>>,
     /// As in [`Results`].
-    pub out: Stored<T>,
+    pub out: StoredRows<T>,
     /// As in [`Results`].
     pub last: Option<Shared<T>>,
     /// As in [`Results`].
@@ -416,7 +427,7 @@ impl<T: Exponential> Places<T> {
 }
 
 /// Gradients of the results; absent ones are zero.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Cotangents<'a, T> {
     /// Like the outputs.
     pub out: Option<Tokens<'a, T>>,
@@ -425,7 +436,7 @@ pub struct Cotangents<'a, T> {
 }
 
 /// Gradients of the operands, those that are wanted.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Gradients<'a, T> {
     /// Like `q`.
     pub q: Option<&'a mut [T]>,
@@ -465,7 +476,7 @@ impl<T: Exponential> Gradients<'_, T> {
 
 /// Unit of parallel work: a sequence, value heads of one key head, and columns of their states.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct TaskPart {
     /// Number of the sequence.
     pub sequence: usize,
     /// The key head.
@@ -476,45 +487,43 @@ pub struct Part {
     pub columns: Range<usize>,
 }
 
-impl Part {
+impl TaskPart {
     /// Parts of all sequences, at least `wanted` if possible: at most `most` value heads of a key head, else one head, else
     /// `slice` columns of one. The larger parts share what they compute from queries and keys.
-    pub fn all(sizes: &Sizes, sequences: usize, wanted: usize, most: usize, slice: usize) -> Vec<Self> {
+    pub fn all(sizes: &Sizes, sequences: usize, wanted: usize, most: usize, slice: usize) -> Result<Vec<Self>> {
         let group = sizes.group();
         let shared = (1..=group.min(most)).rfind(|heads| group.is_multiple_of(*heads)).unwrap_or(1);
         let whole = 0..sizes.value_width;
         let parts = |heads: usize, slices: Vec<Range<usize>>| {
             let count = sequences * (sizes.value_heads / heads) * slices.len();
-            (0..count)
-                .map(|i| {
-                    let (columns, i) = (slices[i % slices.len()].clone(), i / slices.len());
-                    let (first, sequence) = (i % (sizes.value_heads / heads) * heads, i / (sizes.value_heads / heads));
-                    Self { sequence, key_head: first / group, heads: first..first + heads, columns }
-                })
-                .collect()
+            collected((0..count).map(|i| {
+                let (columns, i) = (slices[i % slices.len()].clone(), i / slices.len());
+                let (first, sequence) = (i % (sizes.value_heads / heads) * heads, i / (sizes.value_heads / heads));
+                Self { sequence, key_head: first / group, heads: first..first + heads, columns }
+            }))
         };
         if sequences * (sizes.value_heads / shared) >= wanted {
             parts(shared, vec![whole])
         } else if sequences * sizes.value_heads >= wanted {
             parts(1, vec![whole])
         } else {
-            parts(1, slices(whole, slice))
+            parts(1, slices(whole, slice)?)
         }
     }
 
-    /// One head's columns in slices.
-    pub fn stripes(&self, head: usize, slice: usize) -> impl Iterator<Item = Self> {
-        let heads = head..head + 1;
-        slices(self.columns.clone(), slice).into_iter().map(move |columns| Self {
-            heads: heads.clone(),
-            columns,
-            ..*self
-        })
+    /// The columns of all heads in slices.
+    pub fn stripes(&self, slice: usize) -> Result<Vec<Self>> {
+        let slices = slices(self.columns.clone(), slice)?;
+        let count = self.heads.len() * slices.len();
+        collected((0..count).map(|i| {
+            let (head, columns) = (self.heads.start + i / slices.len(), slices[i % slices.len()].clone());
+            Self { heads: head..head + 1, columns, ..*self }
+        }))
     }
 }
 
 /// `columns` in pieces of `slice`.
-fn slices(columns: Range<usize>, slice: usize) -> Vec<Range<usize>> {
+fn slices(columns: Range<usize>, slice: usize) -> Result<Vec<Range<usize>>> {
     let end = columns.end;
-    columns.step_by(slice).map(|begin| begin..end.min(begin + slice)).collect()
+    collected(columns.step_by(slice).map(|begin| begin..end.min(begin + slice)))
 }

@@ -5,7 +5,7 @@
 //! enter a product as zeros. What they contribute is added to the rows that depend on them.
 
 use super::chunk::{Decayed, Keys, decay_rows};
-use super::problem::{CHUNK, Part, Places, Problem};
+use super::problem::{CHUNK, Places, Problem, TaskPart};
 use crate::error::Result;
 use crate::exponential::Exponential;
 use crate::simd::epilogue::Store;
@@ -14,19 +14,19 @@ use crate::simd::gemm::gemm;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::lanes::Lanes;
 use crate::simd::vector::sum_of_lanes;
-use crate::stored::Stored;
+use crate::stored::StoredRows;
 use crate::view::{Shared, View};
-use crate::workspace::Rows;
+use crate::workspace::WorkRows;
 
 /// The systems of a chunk, solved.
 pub struct Solved<T: Exponential> {
     /// `Q' S`, then `K' S` of keys that erase, apart from [`Decayed::start_factors`].
-    y: Rows<T>,
+    y: WorkRows<T>,
     /// `V` with betas that erase nothing.
-    e: Rows<T>,
-    d: Rows<T>,
+    e: WorkRows<T>,
+    d: WorkRows<T>,
     /// `D` times [`Decayed::end_factors`].
-    written: Rows<T>,
+    written: WorkRows<T>,
     finite: Finite<T>,
     beta: [T; CHUNK],
     betas: usize,
@@ -35,7 +35,7 @@ pub struct Solved<T: Exponential> {
 
 impl<T: Exponential> Solved<T> {
     pub fn new(width: usize) -> Result<Self> {
-        let [y, e, d, written] = [2 * CHUNK, CHUNK, CHUNK, CHUNK].map(|rows| Rows::scratch(rows, width));
+        let [y, e, d, written] = [2 * CHUNK, CHUNK, CHUNK, CHUNK].map(|rows| WorkRows::scratch(rows, width));
         let (finite, beta) = (Finite::new(width)?, [T::ZERO; CHUNK]);
         Ok(Self { y: y?, e: e?, d: d?, written: written?, finite, beta, betas: 0, width })
     }
@@ -50,7 +50,7 @@ impl<T: Exponential> Solved<T> {
         &mut self,
         isa: InstructionSet,
         problem: &Problem<'_, T>,
-        part: &Part,
+        part: &TaskPart,
         head: usize,
         (keys, decayed): (&Keys<T>, &Decayed<T>),
         state: &State<T>,
@@ -95,7 +95,7 @@ impl<T: Exponential> Solved<T> {
         isa: InstructionSet,
         (keys, decayed): (&Keys<T>, &Decayed<T>),
         skip: Option<T>,
-        (out, fetch): (Stored<T>, Fetch<T>),
+        (out, fetch): (StoredRows<T>, Fetch<T>),
     ) {
         let (queries, width) = (keys.queries, self.width);
         let (p, y) = (decayed.table.view(0, queries.count), self.y.view(0, queries.count));
@@ -134,7 +134,7 @@ impl<T: Exponential> Solved<T> {
 /// `S`, or its gradient.
 pub struct State<T: Exponential> {
     /// One for each channel of the keys.
-    pub rows: Rows<T>,
+    pub rows: WorkRows<T>,
     shape: (usize, usize),
 }
 
@@ -142,11 +142,11 @@ impl<T: Exponential> State<T> {
     /// So many columns, to be written before they are read.
     pub fn new(problem: &Problem<'_, T>, columns: usize) -> Result<Self> {
         let height = problem.sizes.key_width;
-        Ok(Self { rows: Rows::scratch(height, columns)?, shape: (height, columns) })
+        Ok(Self { rows: WorkRows::scratch(height, columns)?, shape: (height, columns) })
     }
 
     /// The state in which a part's sequence begins.
-    pub fn initial(problem: &Problem<'_, T>, part: &Part, places: &Places<T>, head: usize) -> Result<Self> {
+    pub fn initial(problem: &Problem<'_, T>, part: &TaskPart, places: &Places<T>, head: usize) -> Result<Self> {
         let mut state = Self::new(problem, part.columns.len())?;
         let at = |states: Shared<T>| problem.state_at(states.get(), part.sequence, head, part.columns.start);
         // SAFETY: the array has a state for each sequence and head, which only this task may write.
@@ -327,12 +327,12 @@ unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize, const BACK: bool
 
 /// Room for the finite numbers of the rows of a chunk.
 pub struct Finite<T: Exponential> {
-    rows: Rows<T>,
+    rows: WorkRows<T>,
 }
 
 /// Rows of a product, and the same without what is not finite.
 #[derive(Clone, Copy)]
-pub struct Terms<T> {
+pub struct FiniteTerms<T> {
     given: View<T>,
     /// To be multiplied with all coefficients.
     pub finite: View<T>,
@@ -341,27 +341,27 @@ pub struct Terms<T> {
 impl<T: Exponential> Finite<T> {
     /// For rows of up to `width` numbers.
     pub fn new(width: usize) -> Result<Self> {
-        Ok(Self { rows: Rows::scratch(2 * CHUNK, width)? })
+        Ok(Self { rows: WorkRows::scratch(2 * CHUNK, width)? })
     }
 
     /// At most two chunks of rows. The terms are valid until the next call.
     ///
     /// # Safety
     /// The caller owns the rows, `width` numbers each.
-    pub unsafe fn terms(&mut self, isa: InstructionSet, width: usize, given: View<T>) -> Terms<T> {
+    pub unsafe fn terms(&mut self, isa: InstructionSet, width: usize, given: View<T>) -> FiniteTerms<T> {
         if are_finite(isa, width, given) {
-            return Terms { given, finite: given };
+            return FiniteTerms { given, finite: given };
         }
         let finite = self.rows.view(0, given.count);
         for i in 0..given.count {
             let (from, to) = (given.vector(i, width), finite.vector_mut(i, width));
             to.iter_mut().zip(from).for_each(|(to, &from)| *to = if is_finite(from) { from } else { T::ZERO });
         }
-        Terms { given, finite }
+        FiniteTerms { given, finite }
     }
 }
 
-impl<T: Exponential> Terms<T> {
+impl<T: Exponential> FiniteTerms<T> {
     /// Adds what is not finite to the rows of `out`: row `j` to row `i` times entry `j` of coefficients `i`, if `depends(i, j)`.
     ///
     /// # Safety

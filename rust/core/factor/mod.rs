@@ -19,7 +19,7 @@ use range::few_reflections;
 
 use crate::apply;
 use crate::error::{Error, Result};
-use crate::lengths::require;
+use crate::lengths::{flops, require};
 use crate::memory::{Buffer, collected, filled, padded};
 use crate::number::{Number, Real};
 use crate::operator::{Diagonal, Operator, Reflections, Transform};
@@ -113,6 +113,9 @@ pub fn departure<T: Scalar>(context: &mut Context<'_>, n: usize, q: &[T]) -> Res
 
 /// [`departure`], to be compiled for each type.
 pub(crate) fn distance<T: Scalar>(context: &mut Context<'_>, n: usize, q: &[T]) -> Result<f64> {
+    if n == 0 {
+        return Err(Error::value("Q", "n >= 1", "n = 0"));
+    }
     require(1, &[("Q", Some(q.len()), &[n, n])])?;
     let product = outer(context, n, q, q)?; // conj(Q* Q)
     let entries = product
@@ -178,7 +181,7 @@ pub(crate) fn reduce_columns<T: Scalar>(
 fn check<T: Scalar>(n: usize, m: usize, q: &[T], u: &[T], phases: Option<&[T::Real]>) -> Result<()> {
     Operator::new([1, n, m], u)?;
     if phases.is_some() && !T::COMPLEX {
-        return Err(Error::InvalidArgument("phases: expected none, because Q is real".to_owned()));
+        return Err(Error::unlike("phases", "none, because Q is real"));
     }
     require(1, &[("Q", Some(q.len()), &[n, n]), ("phases", phases.map(<[_]>::len), &[n])])
 }
@@ -290,7 +293,7 @@ impl<T: Scalar> Residual<T> {
         let count = self.n - column;
         let bounds = slices(count, TASK, 64);
         let shared = Shared(self.columns[column * ld..].as_mut_ptr());
-        context.run(bounds.len() - 1, 4 * block.wy.n * block.wy.k * count, &|i, cancel| {
+        context.run(bounds.len() - 1, flops(&[4, block.wy.n, block.wy.k, count]), &|i, cancel| {
             cancel.check()?;
             let cols = bounds[i + 1] - bounds[i];
             let (mut z, mut y) = (Buffer::<T>::scratch(cols * ld_k)?, Buffer::<T>::scratch(cols * ld_k)?);

@@ -14,6 +14,7 @@
 
 use super::range::{by_rows, range};
 use crate::error::Result;
+use crate::lengths::flops;
 use crate::memory::{collected, filled};
 use crate::scalar::Scalar;
 use crate::simd::vector::{axpy, dot};
@@ -70,7 +71,7 @@ fn eliminate<W: Scalar<Real = f64>>(
         }
         pivots.copy_from_slice(&rest[row * n..(row + 1) * n]);
         let inverse = pivots[column].conj().scale(1.0 / pivots[column].abs2());
-        by_rows(context, n, &mut rest, 8 * n * n, &|i, row| {
+        by_rows(context, n, &mut rest, flops(&[8, n, n]), &|i, row| {
             if live[i] {
                 axpy(isa, -(row[column] * inverse), &pivots, row);
             }
@@ -85,7 +86,7 @@ fn refine<W: Scalar<Real = f64>>(context: &mut Context<'_>, n: usize, m: usize, 
     let isa = context.isa;
     // Row j: (I - L L*) e_j.
     let mut rest = filled(n * n, W::ZERO)?;
-    by_rows(context, n, &mut rest, 8 * n * n * m, &|j, left| {
+    by_rows(context, n, &mut rest, flops(&[8, n, n, m]), &|j, left| {
         left[j] = W::ONE;
         basis.iter().for_each(|l| axpy(isa, -l[j].conj(), l, left));
     })?;

@@ -11,6 +11,7 @@
 
 use super::{Target, reduce, reflection_of};
 use crate::error::Result;
+use crate::lengths::flops;
 use crate::memory::{collected, filled};
 use crate::scalar::Scalar;
 use crate::simd::transpose::transpose;
@@ -51,13 +52,13 @@ fn restriction<W: Scalar<Real = f64>>(context: &mut Context<'_>, n: usize, q: &[
     let mut conjugates = filled(m * n, W::ZERO)?;
     conjugates.iter_mut().zip(l.iter().flatten()).for_each(|(to, x)| *to = x.conj());
     let mut q_l = filled(n * m, W::ZERO)?;
-    by_rows(context, m, &mut q_l, 8 * n * n * m, &|i, row| {
+    by_rows(context, m, &mut q_l, flops(&[8, n, n, m]), &|i, row| {
         for (x, conjugate) in row.iter_mut().zip(conjugates.chunks_exact(n)) {
             *x = dot(isa, conjugate, &q[i * n..(i + 1) * n]);
         }
     })?;
     let mut restricted = filled(m * m, W::ZERO)?;
-    by_rows(context, m, &mut restricted, 8 * n * m * m, &|i, row| {
+    by_rows(context, m, &mut restricted, flops(&[8, n, m, m]), &|i, row| {
         for (&x, q_l) in conjugates[i * n..(i + 1) * n].iter().zip(q_l.chunks_exact(m)) {
             axpy(isa, x, q_l, row);
         }
@@ -91,7 +92,7 @@ pub fn range<W: Scalar<Real = f64>>(context: &mut Context<'_>, n: usize, m: usiz
     let isa = context.isa;
     // A row for each column of Q - I, and its squared length behind it.
     let mut columns = filled(n * (n + 1), W::ZERO)?;
-    by_rows(context, n + 1, &mut columns, 8 * n * n, &|j, column| {
+    by_rows(context, n + 1, &mut columns, flops(&[8, n, n]), &|j, column| {
         for (i, x) in column[..n].iter_mut().enumerate() {
             *x = q[i * n + j] - if i == j { W::ONE } else { W::ZERO };
         }

@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use super::forward::{Prepared, Saved};
+use super::forward::{PreparedSequence, Saved};
 use super::grad_x::InputGradient;
 use super::gradients::SequenceGradients;
 use super::plan::{Layout, Plan};
@@ -20,7 +20,7 @@ use super::ring::Ring;
 use super::sequence::Sequence;
 use super::steps::Series;
 use super::sums::Sums;
-use super::transition::{Factors, Transition};
+use super::transition::{Transition, TransitionFactors};
 use crate::error::{Error, Result};
 use crate::gradients::Gradients;
 use crate::memory::filled;
@@ -38,7 +38,7 @@ use crate::view::{Shared, View};
 
 /// What the forward pass of the same sequences left. `saved` may hold the tape. Without either, `W` or its factors and `z` are
 /// made again, and OPLU is refused.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Trace<'a, T: Scalar> {
     /// All states, `(count, rows, n)`.
     pub h: &'a [T],
@@ -56,7 +56,7 @@ impl<'a, T: Scalar> Trace<'a, T> {
 }
 
 /// The loss's gradients of what the forward pass computed; what is `None` is zero.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Cotangents<'a, T> {
     /// Of all states, `(count, rows, n)`.
     pub h: Option<Series<'a, T>>,
@@ -91,6 +91,7 @@ pub(crate) fn run<T: Scalar>(
 ) -> Result<()> {
     let (w, steps, layout) = (&sequence.operator, &sequence.steps, sequence.layout()?);
     let (count, n, rows) = (w.count(), w.n(), steps.rows());
+    sequence.check_activation()?;
     if rows == 0 || count == 0 {
         return gradients.of_no_steps(grad_last);
     }
@@ -115,7 +116,7 @@ pub(crate) fn run<T: Scalar>(
         context.for_each(count, flops, &|i, context| {
             let prepared = saved.map(|saved| &saved.0[i]);
             let tape = tape.map(|tape| tape.at(i)).or_else(|| prepared?.tape());
-            let grads = (grad_h.map(|grad| grad.of_problem(i, count)), grad_last.map(|grad| grad.at(i)));
+            let grads = (grad_h.map(|grad| grad.of_problem(i, count, steps)), grad_last.map(|grad| grad.at(i)));
             one(context, &sequence.plan(layout, i), prepared, (h.at(i), tape), grads, of(i))
         })
     })
@@ -125,7 +126,7 @@ pub(crate) fn run<T: Scalar>(
 fn one<T: Scalar>(
     context: &mut Context<'_>,
     sequence: &Plan<'_, T>,
-    prepared: Option<&Prepared<T>>,
+    prepared: Option<&PreparedSequence<T>>,
     (h, tape): (&[T], Option<&[T]>),
     (grad_h, grad_last): (Option<Series<'_, T>>, Option<&[T]>),
     mut gradients: SequenceGradients<'_, T>,
@@ -135,14 +136,14 @@ fn one<T: Scalar>(
     let factors = if let Some(prepared) = prepared {
         &prepared.factors
     } else {
-        formed = Factors::new(context, sequence)?;
+        formed = TransitionFactors::new(context, sequence)?;
         &formed
     };
     let back = factors.transition(isa, n, !sequence.w.adjoint)?;
     let wants_u = gradients.u.is_some() || gradients.tau.is_some() || gradients.phases.is_some();
     let project = if wants_u && tape.is_none() { Some(factors.projection(isa, n, sequence.w.adjoint)?) } else { None };
     let grad_x = gradients.x.as_deref_mut().map(|x| InputGradient::new(isa, sequence, x)).transpose()?;
-    let run = Run {
+    let run = BackwardRun {
         isa,
         sequence,
         back,
@@ -165,16 +166,16 @@ fn one<T: Scalar>(
     if parts > 1 {
         let whole = (0, sequence.steps.batch());
         let ring = Ring::new(sequence, whole, width_of_grad_x, &mut sums[0])?;
-        let mut phases = Vec::new();
-        run.each_phase(whole, &ring, |phase| {
-            phases.try_reserve(1).map_err(|_| Error::OutOfMemory { bytes: size_of_val(&phases[..]) })?;
-            phases.push(phase);
+        let mut stages = Vec::new();
+        run.each_stage(whole, &ring, |stage| {
+            stages.try_reserve(1).map_err(|_| Error::OutOfMemory { bytes: size_of_val(&stages[..]) })?;
+            stages.push(stage);
             Ok(())
         })?;
-        context.run_phases(&filled(phases.len(), parts)?, flops, &|phase, part, cancel| {
+        context.run_stages(&filled(stages.len(), parts)?, flops, &|stage, part, cancel| {
             cancel.check()?;
-            // SAFETY: tasks of a phase own disjoint coordinates; phases follow one another.
-            unsafe { run.phase(phases[phase], whole, rows[part]..rows[part + 1], &ring, &mut []) };
+            // SAFETY: tasks of a stage own disjoint coordinates; stages follow one another.
+            unsafe { run.stage(stages[stage], whole, rows[part]..rows[part + 1], &ring, &mut []) };
             Ok(())
         })?;
     } else {
@@ -185,11 +186,11 @@ fn one<T: Scalar>(
                 let sums = &mut *shared.get().add(i);
                 let slice = (slices[i], slices[i + 1]);
                 let ring = Ring::new(sequence, slice, width_of_grad_x, sums)?;
-                run.each_phase(slice, &ring, |phase| {
-                    if matches!(phase, Phase::Sum { .. }) {
+                run.each_stage(slice, &ring, |stage| {
+                    if matches!(stage, BackwardStage::Sum { .. }) {
                         cancel.check()?;
                     }
-                    run.phase(phase, slice, 0..n, &ring, &mut sums.activation_bias);
+                    run.stage(stage, slice, 0..n, &ring, &mut sums.activation_bias);
                     Ok(())
                 })
             }
@@ -206,7 +207,7 @@ fn one<T: Scalar>(
     total.finish(context, factors, sequence, Gradients { u, h: None, tau, phases })
 }
 
-struct Run<'a, T: Scalar> {
+struct BackwardRun<'a, T: Scalar> {
     isa: InstructionSet,
     sequence: &'a Plan<'a, T>,
     /// The step with the adjoint.
@@ -223,7 +224,7 @@ struct Run<'a, T: Scalar> {
 
 /// A piece of the work on a slice of the batch. All coordinates must finish it before the next piece begins.
 #[derive(Clone, Copy)]
-enum Phase {
+enum BackwardStage {
     /// `delta` of the last step.
     Enter { t: usize },
     /// From `delta_t` in ring rows `base..`, all of it, to `delta_{t-1}` behind them.
@@ -237,68 +238,68 @@ enum Phase {
     Sum { t: usize, rows: usize },
 }
 
-impl<T: Scalar> Run<'_, T> {
-    /// All phases of the sequences `slice.0..slice.1`, in order.
-    fn each_phase(
+impl<T: Scalar> BackwardRun<'_, T> {
+    /// All stages of the sequences `slice.0..slice.1`, in order.
+    fn each_stage(
         &self,
         slice: (usize, usize),
         ring: &Ring<T>,
-        mut run: impl FnMut(Phase) -> Result<()>,
+        mut run: impl FnMut(BackwardStage) -> Result<()>,
     ) -> Result<()> {
         let steps = self.sequence.steps;
         let count = |t: usize| steps.rows_of(t, slice).1;
         let mut high = (0..steps.count()).rfind(|&t| count(t) > 0).map_or(0, |last| last + 1);
-        run(Phase::Enter { t: high - 1 })?;
+        run(BackwardStage::Enter { t: high - 1 })?;
         while high > 0 {
             let low = high.saturating_sub(ring.steps);
             let mut rows = 0;
             for t in (low..high).rev() {
-                run(Phase::Step { t, base: rows })?;
+                run(BackwardStage::Step { t, base: rows })?;
                 rows += count(t);
             }
             if self.grad_x.as_ref().is_some_and(|grad_x| grad_x.ring_width() > 0) {
-                run(Phase::Inputs { t: low, rows })?;
+                run(BackwardStage::Inputs { t: low, rows })?;
             }
             if T::COMPLEX || self.project.is_some() {
-                run(Phase::Operands { rows })?;
+                run(BackwardStage::Operands { rows })?;
             }
-            run(Phase::Sum { t: low, rows })?;
+            run(BackwardStage::Sum { t: low, rows })?;
             high = low;
         }
         Ok(())
     }
 
-    /// One phase, for coordinates `range`: all of them, unless `W` is formed and phi is pointwise.
+    /// One stage, for coordinates `range`: all of them, unless `W` is formed and phi is pointwise.
     ///
     /// # Safety
-    /// The caller owns these coordinates of the ring, the sums and the gradients, and all phases before have ended.
-    unsafe fn phase(
+    /// The caller owns these coordinates of the ring, the sums and the gradients, and all stages before have ended.
+    unsafe fn stage(
         &self,
-        phase: Phase,
+        stage: BackwardStage,
         slice: (usize, usize),
         range: Range<usize>,
         ring: &Ring<T>,
         grad_activation_bias: &mut [T::Real],
     ) {
-        match phase {
-            Phase::Enter { t } => {
+        match stage {
+            BackwardStage::Enter { t } => {
                 self.enter(slice, t, 0, ring.delta, range);
                 self.rest_of_activation(slice, t, ring.delta, grad_activation_bias);
             }
-            Phase::Step { t, base } => {
+            BackwardStage::Step { t, base } => {
                 let next = ring.delta.from(0, base + self.sequence.steps.rows_of(t, slice).1);
                 self.step(slice, t, base, range, ring);
                 if t > 0 {
                     self.rest_of_activation(slice, t - 1, next, grad_activation_bias);
                 }
             }
-            Phase::Inputs { t, rows } => {
+            BackwardStage::Inputs { t, rows } => {
                 if let Some(grad_x) = &self.grad_x {
                     grad_x.ring(slice, t, rows, ring.delta, ring.grad_x, &range);
                 }
             }
-            Phase::Operands { rows } => ring.make_operands(self.isa, rows, range, self.project.as_ref()),
-            Phase::Sum { t, rows } => {
+            BackwardStage::Operands { rows } => ring.make_operands(self.isa, rows, range, self.project.as_ref()),
+            BackwardStage::Sum { t, rows } => {
                 ring.add_to_sums(self.isa, rows, range.clone(), self.ahead(slice, t, ring.steps));
                 let carried = if t > 0 { self.sequence.steps.rows_of(t - 1, slice).1 } else { 0 };
                 for b in 0..carried {
@@ -312,7 +313,7 @@ impl<T: Scalar> Run<'_, T> {
     /// `delta = phi'(h) o dL/dh` for the sequences from `first` (within the slice) on that end at step `t`.
     ///
     /// # Safety
-    /// As of [`Run::phase`].
+    /// As of [`BackwardRun::stage`].
     unsafe fn enter(&self, slice: (usize, usize), t: usize, first: usize, delta: View<T>, range: Range<usize>) {
         let (n, begin) = (self.sequence.n(), range.start);
         let steps = self.sequence.steps;
@@ -333,7 +334,7 @@ impl<T: Scalar> Run<'_, T> {
     /// The part of `phi'` that waits for whole vectors, for all `delta` of step `t`.
     ///
     /// # Safety
-    /// As of [`Run::phase`], for all coordinates.
+    /// As of [`BackwardRun::stage`], for all coordinates.
     unsafe fn rest_of_activation(
         &self,
         slice: (usize, usize),
@@ -357,7 +358,7 @@ impl<T: Scalar> Run<'_, T> {
     /// From `delta_t` in ring rows `base..` to `delta_{t-1}` behind them.
     ///
     /// # Safety
-    /// As of [`Run::phase`].
+    /// As of [`BackwardRun::stage`].
     unsafe fn step(&self, slice: (usize, usize), t: usize, base: usize, range: Range<usize>, ring: &Ring<T>) {
         let (Plan { steps, activation, h0, x, d, .. }, Layout { rank, width }) = (self.sequence, self.sequence.layout);
         let (n, d, begin) = (self.sequence.n(), *d, range.start);

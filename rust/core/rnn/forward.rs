@@ -1,11 +1,12 @@
 //! The states of sequences.
 
+use std::fmt;
 use std::ops::Range;
 use std::ptr::null_mut;
 
 use super::plan::{Layout, Plan};
 use super::sequence::Sequence;
-use super::transition::{Factors, Transition};
+use super::transition::{Transition, TransitionFactors};
 use crate::apply;
 use crate::error::{Error, Result};
 use crate::lengths::{self, product};
@@ -24,19 +25,25 @@ use crate::view::{Shared, View};
 
 /// What a forward pass leaves to the backward pass of the same sequences: for each problem all that both need of `U`, and
 /// the tape.
-pub struct Saved<T: Scalar>(pub(super) Vec<Prepared<T>>);
+pub struct Saved<T: Scalar>(pub(super) Vec<PreparedSequence<T>>);
 
 /// What it leaves of one problem.
-pub(super) struct Prepared<T: Scalar> {
-    pub factors: Factors<T>,
+pub(super) struct PreparedSequence<T: Scalar> {
+    pub factors: TransitionFactors<T>,
     /// Empty where the tape has a place of its own, and where there is nothing to save.
     tape: Buffer<T>,
 }
 
-impl<T: Scalar> Prepared<T> {
+impl<T: Scalar> PreparedSequence<T> {
     /// The tape, where it is saved.
     pub fn tape(&self) -> Option<&[T]> {
         (!self.tape.is_empty()).then_some(&self.tape[..])
+    }
+}
+
+impl<T: Scalar> fmt::Debug for Saved<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Saved").finish_non_exhaustive()
     }
 }
 
@@ -44,7 +51,7 @@ impl<T: Scalar> Saved<T> {
     /// Refuses what sequences of other sizes or another method left.
     pub fn check(&self, sequence: &Sequence<'_, T>) -> Result<()> {
         let (layout, rows) = (sequence.layout()?, sequence.steps.rows());
-        let fits = |(i, prepared): (usize, &Prepared<T>)| {
+        let fits = |(i, prepared): (usize, &PreparedSequence<T>)| {
             let tape = prepared.tape().map(<[T]>::len);
             prepared.factors.fit(sequence.operator.at(i).u, layout)
                 && (tape.is_none() || tape == product(&[rows, layout.width]))
@@ -57,6 +64,7 @@ impl<T: Scalar> Saved<T> {
 }
 
 /// What the forward pass writes.
+#[derive(Debug)]
 pub struct States<'a, T> {
     /// All states, `(count, rows, n)`.
     pub h: &'a mut [T],
@@ -97,6 +105,7 @@ pub(crate) fn run<T: Scalar>(
     let (w, steps, layout) = (&sequence.operator, &sequence.steps, sequence.layout()?);
     let (count, n, rows) = (w.count(), w.n(), steps.rows());
     let len = |x: &Option<&mut [T]>| x.as_ref().map(|x| x.len());
+    sequence.check_activation()?;
     if rows > 0 {
         sequence.check()?;
     }
@@ -133,13 +142,13 @@ pub(crate) fn run<T: Scalar>(
             unsafe { (h.at(i), last.as_ref().map(|x| x.at(i)), tape.as_ref().map(|x| x.at(i)), each.at(i)) };
         let own = if save && tape.is_none() { product(&[rows, layout.width]).unwrap_or(usize::MAX) } else { 0 };
         let mut own = Buffer::scratch(own)?;
-        let factors = if is_single { None } else { Some(Factors::new(context, &plan)?) };
+        let factors = if is_single { None } else { Some(TransitionFactors::new(context, &plan)?) };
         states(context, &plan, factors.as_ref(), h, tape.or_else(|| (!own.is_empty()).then_some(&mut own[..])))?;
         if let Some(last) = last {
             plan.copy_last(h, last);
         }
         if let (Some(saved), Some(factors)) = (saved.first_mut(), factors) {
-            *saved = Some(Prepared { factors, tape: own });
+            *saved = Some(PreparedSequence { factors, tape: own });
         }
         Ok(())
     })?;
@@ -158,13 +167,13 @@ fn applied<T: Scalar>(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> 
 fn states<T: Scalar>(
     context: &mut Context<'_>,
     sequence: &Plan<'_, T>,
-    factors: Option<&Factors<T>>,
+    factors: Option<&TransitionFactors<T>>,
     h: &mut [T],
     tape: Option<&mut [T]>,
 ) -> Result<()> {
     let (n, isa) = (sequence.n(), context.isa);
     let (slices, parts, steps) = (sequence.slices(), sequence.parts(), sequence.steps.count());
-    let run = Run {
+    let run = ForwardRun {
         isa,
         sequence,
         transition: factors.map(|factors| factors.transition(isa, n, sequence.w.adjoint)).transpose()?,
@@ -175,17 +184,17 @@ fn states<T: Scalar>(
         h: Shared(h.as_mut_ptr()),
         tape: tape.map(|tape| Shared(tape.as_mut_ptr())),
     };
-    // Tasks are slices of the batch, which go through all steps in one phase, or parts of the coordinates, a phase a step.
-    let phases = if parts.len() > 2 { steps } else { 1 };
+    // Tasks are slices of the batch, which go through all steps in one stage, or parts of the coordinates, a stage a step.
+    let stages = if parts.len() > 2 { steps } else { 1 };
     let tasks: Vec<_> = slices.windows(2).flat_map(|b| parts.windows(2).map(|r| ((b[0], b[1]), r[0]..r[1]))).collect();
     let mut workspaces =
         tasks.iter().map(|(slice, range)| run.workspace(*slice, range.len())).collect::<Result<Vec<_>>>()?;
     let workspaces = Shared(workspaces.as_mut_ptr());
     // A check for cancellation takes as long as thousands of flops.
     let often = 1 + 1_000_000 * steps * tasks.len() / sequence.flops().max(1);
-    context.run_phases(&filled(phases, tasks.len())?, sequence.flops(), &|phase, i, cancel| {
+    context.run_stages(&filled(stages, tasks.len())?, sequence.flops(), &|stage, i, cancel| {
         let (slice, range) = &tasks[i];
-        for t in phase * steps / phases..(phase + 1) * steps / phases {
+        for t in stage * steps / stages..(stage + 1) * steps / stages {
             if t.is_multiple_of(often) {
                 cancel.check()?;
             }
@@ -196,7 +205,7 @@ fn states<T: Scalar>(
     })
 }
 
-struct Run<'a, T: Scalar> {
+struct ForwardRun<'a, T: Scalar> {
     isa: InstructionSet,
     sequence: &'a Plan<'a, T>,
     /// Absent where `W h_0` stands in the place of `h_0`.
@@ -211,7 +220,7 @@ struct Run<'a, T: Scalar> {
 }
 
 /// What a task keeps from step to step.
-struct Workspace<T: Scalar> {
+struct StepWorkspace<T: Scalar> {
     /// `[x 1]` of each sequence, at one step or at several.
     raw: Buffer<T>,
     /// The task's coordinates of `V x + b` of several steps, and of how many rows they are used up.
@@ -221,14 +230,14 @@ struct Workspace<T: Scalar> {
     z: Buffer<T>,
 }
 
-impl<T: Scalar> Run<'_, T> {
+impl<T: Scalar> ForwardRun<'_, T> {
     /// For `width` coordinates of a slice of the batch.
-    fn workspace(&self, slice: (usize, usize), width: usize) -> Result<Workspace<T>> {
+    fn workspace(&self, slice: (usize, usize), width: usize) -> Result<StepWorkspace<T>> {
         let (batch, [inputs, ones]) = (slice.1 - slice.0, self.sequence.input_widths());
         let rows = batch * self.at_once.min(self.sequence.steps.count());
         let mut raw = Buffer::scratch(rows * (inputs + ones))?;
         raw.fill(T::ONE);
-        Ok(Workspace {
+        Ok(StepWorkspace {
             raw,
             projected: Buffer::scratch(if self.at_once > 1 { rows * width } else { 0 })?,
             used: 0,
@@ -239,8 +248,8 @@ impl<T: Scalar> Run<'_, T> {
     /// Coordinates `range` of `V x + b` for the steps from `t` on, as many as are done at once.
     ///
     /// # Safety
-    /// As of [`Run::step`].
-    unsafe fn project(&self, slice: (usize, usize), t: usize, range: Range<usize>, workspace: &mut Workspace<T>) {
+    /// As of [`ForwardRun::step`].
+    unsafe fn project(&self, slice: (usize, usize), t: usize, range: Range<usize>, workspace: &mut StepWorkspace<T>) {
         let Plan { steps, d, x, .. } = self.sequence;
         let [inputs, ones] = self.sequence.input_widths();
         let most = workspace.raw.len() / (inputs + ones);
@@ -262,7 +271,7 @@ impl<T: Scalar> Run<'_, T> {
     ///
     /// # Safety
     /// The caller owns these coordinates of the states, and all states before are there.
-    unsafe fn step(&self, slice: (usize, usize), t: usize, range: Range<usize>, workspace: &mut Workspace<T>) {
+    unsafe fn step(&self, slice: (usize, usize), t: usize, range: Range<usize>, workspace: &mut StepWorkspace<T>) {
         let Plan { steps, activation, d, x, h0, .. } = self.sequence;
         let (n, d, begin, Layout { rank, width }) = (self.sequence.n(), *d, range.start, self.sequence.layout);
         let (row, count) = steps.rows_of(t, slice);

@@ -9,7 +9,7 @@ use crate::scalar::Scalar;
 use crate::stack::StackMut;
 
 /// Where the gradients go; what is `None` is not computed.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct SequenceGradients<'a, T: Scalar> {
     /// `dL/dU (count, n, m)`.
     pub u: Option<&'a mut [T]>,

@@ -9,7 +9,7 @@
 //! * `V` and `b` are further columns of the weights `Q`, `x_t` and a one further entries of the operand `z`, and their
 //!   gradients further columns of `sum delta z*`;
 //! * a thread owns a slice of the batch for the whole sequence: no synchronisation at a step. Where sequences are too few
-//!   for that and `W` is large, it owns some of the coordinates, and threads go through the steps as phases.
+//!   for that and `W` is large, it owns some of the coordinates, and threads go through the steps as stages.
 
 pub(crate) mod backward;
 pub(crate) mod forward;
@@ -28,6 +28,8 @@ pub use forward::{Saved, States, forward, forward_and_save};
 pub use gradients::SequenceGradients;
 pub use recurrence::Recurrence;
 pub use sequence::Sequence;
+#[cfg(feature = "safetensors")]
+pub(crate) use sequence::check_activation;
 #[doc(hidden)]
 pub use sequence::tape_width;
 pub use steps::{Series, Steps};

@@ -2,6 +2,7 @@
 
 use super::steps::{Series, Steps};
 use crate::error::{Error, Result};
+use crate::lengths::flops;
 use crate::method::{Costs, Method};
 use crate::operator::Transform;
 use crate::scalar::Scalar;
@@ -96,14 +97,14 @@ impl<T: Scalar> Plan<'_, T> {
         const TASK: usize = 1 << 17;
         let (n, batch) = (self.n(), self.steps.batch());
         let alone = self.slices().len() > 2 || !self.forms_matrix() || self.activation.scope() == Rest::Vectors;
-        let most = if alone { 1 } else { (n * n).saturating_mul(batch).div_euclid(TASK).clamp(1, 16) };
+        let most = if alone { 1 } else { flops(&[n, n, batch]).div_euclid(TASK).clamp(1, 16) };
         slices(n.div_ceil(ROWS), 1, most).into_iter().map(|panel| n.min(panel * ROWS)).collect()
     }
 
     /// Flops of one pass over all states.
     pub fn flops(&self) -> usize {
         let (n, m) = (self.n(), self.w.u.m());
-        (2 * n * (n.min(2 * m) + self.d.min(n))).saturating_mul(self.steps.rows())
+        flops(&[2, n, n.min(2 * m) + self.d.min(n), self.steps.rows()])
     }
 
     /// Copies the state in which each sequence ends, `last (batch, n)`, from all states.

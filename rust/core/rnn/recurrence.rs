@@ -1,10 +1,11 @@
 //! A recurrence whose weights are packed once, for steps whose inputs arrive one at a time:
 //! `h_t = phi(W h_{t-1} + V x_t + b)`.
 
+use std::fmt;
 use std::ptr::null_mut;
 
 use super::sequence::Sequence;
-use super::transition::{Factors, Transition};
+use super::transition::{Transition, TransitionFactors};
 use crate::error::{Error, Result};
 use crate::lengths;
 use crate::memory::{Buffer, padded};
@@ -37,6 +38,12 @@ pub struct Recurrence<T: Scalar> {
     activation_bias: Vec<T::Real>,
 }
 
+impl<T: Scalar> fmt::Debug for Recurrence<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recurrence").field("n", &self.n).field("d", &self.d).finish_non_exhaustive()
+    }
+}
+
 impl<T: Scalar> Recurrence<T> {
     /// That of a sequence of one problem. Its steps, `x` and `h_0` play no part.
     pub fn new(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Self> {
@@ -52,11 +59,12 @@ impl<T: Scalar> Recurrence<T> {
     pub(crate) fn prepare(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Self> {
         let w = &sequence.operator;
         if w.count() != 1 {
-            return Err(Error::InvalidArgument(format!("expected one operator, got {}", w.count())));
+            return Err(Error::value("", "one operator", w.count()));
         }
+        sequence.check_activation()?;
         sequence.check()?;
         let (plan, isa) = (sequence.plan(sequence.layout_for(STEPS)?, 0), context.isa);
-        let transition = Factors::new(context, &plan)?.transition(isa, w.n(), w.is_adjoint())?;
+        let transition = TransitionFactors::new(context, &plan)?.transition(isa, w.n(), w.is_adjoint())?;
         Ok(Self {
             isa,
             n: w.n(),

@@ -4,6 +4,7 @@ use super::plan::{Layout, Plan};
 use super::steps::{Series, Steps};
 use crate::error::{Error, Result};
 use crate::method::Method;
+use crate::number::{Number, Real};
 use crate::operator::Operator;
 use crate::scalar::Scalar;
 use crate::simd::activation::Activation;
@@ -12,6 +13,7 @@ use crate::view::Shape;
 
 /// A batch of sequences for each problem, all of one size, and the recurrence that runs over them. [`Sequence::new`] has the
 /// defaults: `Sequence { activation: Activation::Tanh, ..Sequence::new(operator, steps, x) }`.
+#[derive(Debug)]
 pub struct Sequence<'a, T: Scalar> {
     /// `W`, or `W*`. It is formed or multiplied by its factors: by `dense` or `wy`.
     pub operator: Operator<'a, T>,
@@ -44,6 +46,29 @@ pub fn tape_width<T: Scalar>(
     Ok(Layout::new(wanted, shape, rows, has_phases, has_tau, activation.flag_width(shape.0))?.width)
 }
 
+/// Refuses an activation that states of `n` numbers cannot have, whatever its bias.
+pub(crate) fn check_activation<T: Scalar>(activation: &Activation<'_, T>, n: usize) -> Result<()> {
+    if activation.pairs() && !T::COMPLEX && !n.is_multiple_of(2) {
+        return Err(Error::value("activation", "an even n for pairs of numbers", n));
+    }
+    if activation.is_real() && T::COMPLEX {
+        return Err(Error::value("activation", "one of complex numbers", "one of real numbers"));
+    }
+    match activation {
+        // The sign of a state tells which of the two slopes it had.
+        Activation::LeakyRelu(slope) if !is_slope(*slope) => {
+            Err(Error::value("negative_slope", "a finite number >= 0", slope))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether real parts, and imaginary ones, can be multiplied by this number.
+fn is_slope<T: Scalar>(slope: T) -> bool {
+    let (re, im) = (slope.re(), slope.im());
+    re >= T::Real::ZERO && re.to_f64().is_finite() && (!T::COMPLEX || im == re)
+}
+
 impl<'a, T: Scalar> Sequence<'a, T> {
     /// `h_t = W h_{t-1} + x_t`, `h_0 = 0`, for inputs of the size of the states.
     pub fn new(operator: Operator<'a, T>, steps: Steps, x: Series<'a, T>) -> Self {
@@ -69,23 +94,23 @@ impl<T: Scalar> Sequence<'_, T> {
         Layout::new(w.wanted_method(), (w.n(), w.m()), rows, has_phases, has_tau, flags)
     }
 
-    /// Whether the sizes of all arrays fit.
+    /// Whether the states can have this activation.
+    pub(super) fn check_activation(&self) -> Result<()> {
+        let n = self.operator.n();
+        check_activation(&self.activation, n)?;
+        let bias = self.activation.bias().map(<[_]>::len);
+        self.operator.require(&[("the bias of modReLU", bias, &[self.activation.moduli(n)])])
+    }
+
+    /// Whether the sizes of all other arrays fit.
     pub(super) fn check(&self) -> Result<()> {
         let (w, n, d, steps) = (&self.operator, self.operator.n(), self.d, &self.steps);
-        let invalid = |what: String| Err(Error::InvalidArgument(what));
         let len = |x: Option<&[T]>| x.map(<[T]>::len);
-        if self.activation.pairs() && !T::COMPLEX && !n.is_multiple_of(2) {
-            return invalid(format!("activation: expected an even n for pairs of numbers, got {n}"));
-        }
-        if self.activation.is_real() && T::COMPLEX {
-            return invalid("activation: expected one of complex numbers, got one of real numbers".to_owned());
-        }
         if self.input_weight.is_none() && d != n {
-            return invalid(format!("d: expected n = {n} where there is no V, got {d}"));
+            return Err(Error::value("d", format!("n = {n} where there is no V"), d));
         }
         self.x.check("x", w.count(), steps, d)?;
         w.require(&[
-            ("the bias of modReLU", self.activation.bias().map(<[_]>::len), &[self.activation.moduli(n)]),
             ("V", len(self.input_weight), &[n, d]),
             ("b", len(self.bias), &[n]),
             ("h_0", len(self.h0), &[steps.batch(), n]),
@@ -101,7 +126,7 @@ impl<T: Scalar> Sequence<'_, T> {
             activation: self.activation.of_problem(i, count),
             steps: &self.steps,
             d: self.d,
-            x: self.x.of_problem(i, count),
+            x: self.x.of_problem(i, count, &self.steps),
             input_weight: self.input_weight.map(|x| Stack::new(x, count).at(i)),
             bias: self.bias.map(|x| Stack::new(x, count).at(i)),
             h0: self.h0.map(|x| Stack::new(x, count).at(i)),

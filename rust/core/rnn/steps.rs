@@ -9,6 +9,7 @@ use crate::view::View;
 
 /// Rows of the arrays `(rows, ..)`: those of step `t` are `offsets[t]..offsets[t + 1]`, one for each sequence that is still
 /// running, the longest sequences first.
+#[derive(Debug)]
 pub struct Steps {
     offsets: Vec<usize>,
     /// Whether time runs from the last of these rows to the first.
@@ -18,9 +19,8 @@ pub struct Steps {
 impl Steps {
     /// `steps` steps of `batch` sequences each.
     pub fn uniform(steps: usize, batch: usize) -> Result<Self> {
-        let rows = steps.checked_mul(batch);
-        let fits = rows.is_some_and(|rows| isize::try_from(rows).is_ok());
-        if !fits {
+        let sizes = [Some(steps), steps.checked_mul(batch)];
+        if sizes.iter().any(|size| size.is_none_or(|size| isize::try_from(size).is_err())) {
             return Err(Error::InvalidArgument(format!("{steps} steps of {batch} sequences are too many")));
         }
         let mut offsets = filled(steps + 1, 0)?;
@@ -33,9 +33,8 @@ impl Steps {
         let mut offsets = filled(sizes.len() + 1, 0_usize)?;
         for (t, &size) in sizes.iter().enumerate() {
             if size <= 0 || (t > 0 && size > sizes[t - 1]) {
-                return Err(Error::InvalidArgument(format!(
-                    "steps: expected positive numbers that never increase, got {size} at step {t}"
-                )));
+                let found = format!("{size} at step {t}");
+                return Err(Error::value("steps", "positive numbers that never increase", found));
             }
             let sum = offsets[t].checked_add(size as usize).filter(|&sum| isize::try_from(sum).is_ok());
             offsets[t + 1] = sum.ok_or_else(|| Error::InvalidArgument("steps: too many rows".to_owned()))?;
@@ -45,7 +44,7 @@ impl Steps {
 
     /// From the last row to the first: step `t` stands where step `T - 1 - t` stood. Not for sequences of different lengths.
     pub fn reversed(self) -> Result<Self> {
-        if self.rows() != self.count() * self.batch() {
+        if !self.are_uniform() {
             let text = "steps: sequences of different lengths have ends of their own";
             return Err(Error::InvalidArgument(text.to_owned()));
         }
@@ -65,6 +64,11 @@ impl Steps {
     /// Sequences.
     pub fn batch(&self) -> usize {
         if self.count() == 0 { 0 } else { self.offsets[1] }
+    }
+
+    /// Whether all sequences have one length.
+    fn are_uniform(&self) -> bool {
+        self.count().checked_mul(self.batch()) == Some(self.rows())
     }
 
     /// Which block of rows belongs to step `t`.
@@ -95,7 +99,8 @@ impl<'a, T> Series<'a, T> {
         Self { numbers, strides: None }
     }
 
-    /// Step `t` of sequence `b` at `t * strides[0] + b * strides[1]`. All sequences have the same length.
+    /// Step `t` of sequence `b` at `t * strides[0] + b * strides[1]`. All sequences have the same length. The stride of a single
+    /// step or sequence is never used.
     pub fn strided(numbers: &'a [T], strides: [usize; 2]) -> Self {
         Self { numbers, strides: Some(strides) }
     }
@@ -108,19 +113,23 @@ impl<'a, T> Series<'a, T> {
     }
 
     /// Whether there are as many numbers as vectors of this width need, for `count` problems.
-    pub(super) fn check(&self, name: &str, count: usize, steps: &Steps, width: usize) -> Result<()> {
-        let (len, rows) = (Some(self.numbers.len()), steps.rows());
-        let Some(strides) = self.strides else { return lengths::require(count, &[(name, len, &[rows, width])]) };
-        if count != 1 || rows != steps.count() * steps.batch() {
+    pub(super) fn check(&self, name: &'static str, count: usize, steps: &Steps, width: usize) -> Result<()> {
+        let len = Some(self.numbers.len());
+        let Some(strides) = self.strides else {
+            return lengths::require(count, &[(name, len, &[steps.rows(), width])]);
+        };
+        if count != 1 || !steps.are_uniform() {
             let text = format!("{name}: sequences of different lengths have no strides");
             return Err(Error::InvalidArgument(text));
         }
         lengths::require(1, &[(name, len, &[Self::span([steps.count(), steps.batch(), width], strides)])])
     }
 
-    /// The vectors of problem `i` of `count`.
-    pub(super) fn of_problem(self, i: usize, count: usize) -> Self {
-        Self { numbers: Stack::new(self.numbers, count).at(i), ..self }
+    /// The vectors of problem `i` of `count`, which have been checked.
+    pub(super) fn of_problem(self, i: usize, count: usize, steps: &Steps) -> Self {
+        let used = |count: usize, stride: usize| if count > 1 { stride } else { 0 };
+        let strides = self.strides.map(|[step, sequence]| [used(steps.count(), step), used(steps.batch(), sequence)]);
+        Self { numbers: Stack::new(self.numbers, count).at(i), strides }
     }
 
     /// Where the vectors of step `t` begin, those of a slice of the batch, and how far apart they are.

@@ -1,7 +1,7 @@
 //! The parameter gradients of a slice of the batch, as sums over its rows, and what follows from their total.
 
 use super::plan::Plan;
-use super::transition::Factors;
+use super::transition::TransitionFactors;
 use crate::apply::{self, from_outer};
 use crate::error::Result;
 use crate::gradients::Gradients;
@@ -65,13 +65,13 @@ impl<T: Scalar> Sums<T> {
     pub fn finish(
         self,
         context: &mut Context<'_>,
-        factors: &Factors<T>,
+        factors: &TransitionFactors<T>,
         sequence: &Plan<'_, T>,
         gradients: Gradients<'_, T>,
     ) -> Result<()> {
         let (w, u, n) = (sequence.w, sequence.w.u, sequence.n());
         let wy = match factors {
-            Factors::Small { .. } => {
+            TransitionFactors::Small { .. } => {
                 let Some(grad_u) = gradients.u else { return Ok(()) };
                 let (ld, mut outer) = (padded::<T>(n), Buffer::scratch(n * n)?);
                 if w.adjoint {
@@ -83,7 +83,7 @@ impl<T: Scalar> Sums<T> {
                 }
                 return apply::small_matrix_backward(context.isa, w, &outer, grad_u);
             }
-            Factors::Dense(dense) => {
+            TransitionFactors::Dense(dense) => {
                 let mut outer = self.c1;
                 if self.widths[0] == 0 {
                     return Ok(());
@@ -93,7 +93,7 @@ impl<T: Scalar> Sums<T> {
                 }
                 return from_outer(context, dense, w, outer, gradients);
             }
-            Factors::LowRank { wy, .. } => wy,
+            TransitionFactors::LowRank { wy, .. } => wy,
         };
         let Gradients { u: grad_u, tau: mut grad_tau, .. } = gradients;
         let (k, ld) = (wy.k, wy.ld_n());

@@ -66,7 +66,7 @@ impl<T: Scalar> Transition<T> {
 }
 
 /// All that both passes need of `U`.
-pub enum Factors<T: Scalar> {
+pub enum TransitionFactors<T: Scalar> {
     /// `W = I + Q P*`.
     LowRank {
         /// What `P` and `Q` are made of.
@@ -89,7 +89,7 @@ pub enum Factors<T: Scalar> {
     },
 }
 
-impl<T: Scalar> Factors<T> {
+impl<T: Scalar> TransitionFactors<T> {
     /// Of the transition of a sequence.
     pub fn new(context: &mut Context<'_>, sequence: &Plan<'_, T>) -> Result<Self> {
         if sequence.forms_matrix() {

@@ -56,16 +56,14 @@ pub trait Element: Number {
     /// The caller owns the masked numbers at `p`.
     unsafe fn masked_store<S: Simd>(s: S, mask: Self::Mask<S>, p: *mut Self, v: Self::V<S>);
 
+    /// `a b`, real lane by real lane.
+    fn times<S: Simd>(s: S, a: Self::V<S>, b: Self::V<S>) -> Self::V<S>;
+    /// `a - b`.
+    fn minus<S: Simd>(s: S, a: Self::V<S>, b: Self::V<S>) -> Self::V<S>;
     /// `max(x, 0)`, NaN stays; part by part for complex numbers.
-    fn relu<S: Simd>(s: S, x: Self::V<S>) -> Self::V<S>;
-    /// `x` if `x > 0`, else `slope x`, part by part for complex numbers.
-    fn leaky<S: Simd>(s: S, x: Self::V<S>, slope: Self::V<S>) -> Self::V<S>;
-    /// `g` where `h > 0`, else zero, part by part for complex numbers.
-    fn relu_gradient<S: Simd>(s: S, g: Self::V<S>, h: Self::V<S>) -> Self::V<S>;
-    /// `g` where `h > 0`, else `slope g` (zero for a zero slope, whatever `g`), part by part for complex numbers.
-    fn leaky_gradient<S: Simd>(s: S, g: Self::V<S>, h: Self::V<S>, slope: Self::V<S>) -> Self::V<S>;
-    /// `g (1 - h^2)`, part by part for complex numbers.
-    fn tanh_gradient<S: Simd>(s: S, g: Self::V<S>, h: Self::V<S>) -> Self::V<S>;
+    fn positive<S: Simd>(s: S, x: Self::V<S>) -> Self::V<S>;
+    /// `yes` where `x > 0` or NaN, else `no`; part by part for complex numbers.
+    fn where_positive<S: Simd>(s: S, x: Self::V<S>, yes: Self::V<S>, no: Self::V<S>) -> Self::V<S>;
     /// Hyperbolic tangent, within 3 units in the last place, part by part for complex numbers.
     fn tanh<S: Simd>(s: S, x: Self::V<S>) -> Self::V<S>;
 }
@@ -129,29 +127,22 @@ macro_rules! real {
                 s.$mstore(mask, p, v);
             }
             #[inline(always)]
-            fn relu<S: Simd>(s: S, x: S::$v) -> S::$v {
+            fn times<S: Simd>(s: S, a: S::$v, b: S::$v) -> S::$v {
+                s.$mul(a, b)
+            }
+            #[inline(always)]
+            fn minus<S: Simd>(s: S, a: S::$v, b: S::$v) -> S::$v {
+                s.$sub(a, b)
+            }
+            #[inline(always)]
+            fn positive<S: Simd>(s: S, x: S::$v) -> S::$v {
                 let zero = s.$splat(0.0);
                 // x86 and NEON keep a NaN in the second operand of max; Rust's scalar max drops it.
                 if S::IS_SCALAR { s.$select(s.$le(x, zero), zero, x) } else { s.$max(zero, x) }
             }
             #[inline(always)]
-            fn leaky<S: Simd>(s: S, x: S::$v, slope: S::$v) -> S::$v {
-                s.$select(s.$le(x, s.$splat(0.0)), s.$mul(slope, x), x)
-            }
-            #[inline(always)]
-            fn relu_gradient<S: Simd>(s: S, g: S::$v, h: S::$v) -> S::$v {
-                let zero = s.$splat(0.0);
-                s.$select(s.$le(h, zero), zero, g)
-            }
-            #[inline(always)]
-            fn leaky_gradient<S: Simd>(s: S, g: S::$v, h: S::$v, slope: S::$v) -> S::$v {
-                let zero = s.$splat(0.0);
-                let below = s.$select(s.$gt(slope, zero), s.$mul(slope, g), zero);
-                s.$select(s.$le(h, zero), below, g)
-            }
-            #[inline(always)]
-            fn tanh_gradient<S: Simd>(s: S, g: S::$v, h: S::$v) -> S::$v {
-                s.$mul(g, s.$sub(s.$splat(1.0), s.$mul(h, h)))
+            fn where_positive<S: Simd>(s: S, x: S::$v, yes: S::$v, no: S::$v) -> S::$v {
+                s.$select(s.$le(x, s.$splat(0.0)), no, yes)
             }
             // tanh |x| = e / (e + 2) with e = exp(2 |x|) - 1 = 2^k p + (2^k - 1), where p = exp(r) - 1 by its Taylor
             // series, 2 |x| = k ln 2 + r and |r| <= ln 2 / 2. For k = 0 this keeps full relative precision near zero.
@@ -353,7 +344,7 @@ macro_rules! complex {
             unsafe fn masked_store<S: Simd>(s: S, mask: Self::Mask<S>, p: *mut Self, v: S::$v) {
                 s.$mstore(mask, p, v);
             }
-            by_parts!($r, $v: neg(x), relu(x), leaky(x, slope), relu_gradient(g, h), leaky_gradient(g, h, slope), tanh_gradient(g, h), tanh(x));
+            by_parts!($r, $v: neg(x), times(a, b), minus(a, b), positive(x), where_positive(x, yes, no), tanh(x));
         }
     };
 }

@@ -2,7 +2,7 @@
 
 use pulp::Simd;
 
-use super::activation::Activation;
+use super::activation::{Activation, Phi, each};
 use super::element::Element;
 use super::fetch::Fetch;
 use super::isa::InstructionSet;
@@ -62,7 +62,7 @@ fn columns<V: Copy, const MRV: usize, const NR: usize>(sums: [[V; NR]; MRV], mut
 }
 
 /// `out = sum (+ factor add)`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Store<T> {
     /// Where the result goes.
     pub out: View<T>,
@@ -133,7 +133,7 @@ impl<T: Tiles> Epilogue<T> for Store<T> {
 }
 
 /// One step of a recurrence, `h_t = phi(sum + h_{t-1} + x_t)`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Step<'a, T: Element> {
     /// `h_t`.
     pub out: View<T>,
@@ -148,11 +148,14 @@ pub struct Step<'a, T: Element> {
 }
 
 impl<T: Tiles> Step<'_, T> {
-    /// With an activation known where this is called.
+    /// Stores a tile with the nonlinearity `phi`.
+    ///
+    /// # Safety
+    /// As of [`Epilogue::finish`].
     #[inline(always)]
     unsafe fn store<S: Simd, const MRV: usize, const NR: usize>(
         &self,
-        phi: Activation<'_, T>,
+        phi: impl Phi<T>,
         s: S,
         sums: [[T::V<S>; NR]; MRV],
         (row, col): (usize, usize),
@@ -166,8 +169,11 @@ impl<T: Tiles> Step<'_, T> {
             sums,
             #[inline(always)]
             |j, v| {
-                let v = lanes.plus(lanes.plus(v, previous.at(0, j)), input.at(0, j));
-                lanes.store(out.at(0, j), phi.fused(s, v));
+                let mut v = lanes.plus(lanes.plus(v, previous.at(0, j)), input.at(0, j));
+                unroll!(for i in 0..MRV {
+                    v[i] = phi.value(s, v[i]);
+                });
+                lanes.store(out.at(0, j), v);
             },
         );
     }
@@ -193,15 +199,12 @@ impl<T: Tiles> Epilogue<T> for Step<'_, T> {
         lanes: Lanes<S, T, MRV>,
     ) {
         let at = (row, col);
-        self.activation.known(
-            #[inline(always)]
-            |phi| self.store(phi, s, sums, at, lanes),
-        );
+        each!(T where IN_TILES, self.activation, phi => self.store(phi, s, sums, at, lanes));
     }
 }
 
 /// One step back, `delta_{t-1} = phi'(h_{t-1}) (sum + delta_t + dL/dh_{t-1})`; keeps a copy of `h_{t-1}`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct StepBack<'a, T: Element> {
     /// `delta_{t-1}`.
     pub out: View<T>,
@@ -220,11 +223,14 @@ pub struct StepBack<'a, T: Element> {
 }
 
 impl<T: Tiles> StepBack<'_, T> {
-    /// With an activation known where this is called.
+    /// Stores a tile with the nonlinearity `phi`.
+    ///
+    /// # Safety
+    /// As of [`Epilogue::finish`].
     #[inline(always)]
     unsafe fn store<S: Simd, const MRV: usize, const NR: usize>(
         &self,
-        phi: Activation<'_, T>,
+        phi: impl Phi<T>,
         s: S,
         sums: [[T::V<S>; NR]; MRV],
         (row, col): (usize, usize),
@@ -240,8 +246,11 @@ impl<T: Tiles> StepBack<'_, T> {
             |j, v| {
                 let state = lanes.load(h.at(0, j));
                 lanes.store(h_copy.at(0, j), state);
-                let v = lanes.plus(lanes.plus(v, next.at(0, j)), grad.at(0, j));
-                lanes.store(out.at(0, j), phi.fused_gradient(s, v, state));
+                let mut v = lanes.plus(lanes.plus(v, next.at(0, j)), grad.at(0, j));
+                unroll!(for i in 0..MRV {
+                    v[i] = phi.gradient(s, v[i], state[i]);
+                });
+                lanes.store(out.at(0, j), v);
             },
         );
     }
@@ -267,9 +276,6 @@ impl<T: Tiles> Epilogue<T> for StepBack<'_, T> {
         lanes: Lanes<S, T, MRV>,
     ) {
         let at = (row, col);
-        self.activation.known_gradient(
-            #[inline(always)]
-            |phi| self.store(phi, s, sums, at, lanes),
-        );
+        each!(T where GRADIENT_IN_TILES, self.activation, phi => self.store(phi, s, sums, at, lanes));
     }
 }

@@ -8,7 +8,7 @@ use crate::memory::ALIGNMENT;
 use crate::view::View;
 
 /// Pieces of `len` numbers that a later product needs: rows of them, `strides[0]` apart, and in each row `strides[1]`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Fetch<T> {
     ptr: *const T,
     strides: [isize; 2],
@@ -48,7 +48,7 @@ impl<T> Fetch<T> {
 }
 
 /// What each tile fetches.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Share<T> {
     fetch: Fetch<T>,
     /// Tiles that share a chunk.

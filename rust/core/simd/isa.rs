@@ -18,8 +18,8 @@ macro_rules! simd {
         $($head)* fn $name<$($generic: $bound),+>(
             isa: $crate::simd::isa::InstructionSet, $($argument: $type),+
         ) -> $output {
-            struct Arguments<A>(A);
-            impl<$($generic: $bound),+> pulp::WithSimd for Arguments<($($type,)+)> {
+            struct Captured<A>(A);
+            impl<$($generic: $bound),+> pulp::WithSimd for Captured<($($type,)+)> {
                 type Output = $output;
                 #[inline(always)]
                 fn with_simd<S: pulp::Simd>(self, $s: S) -> $output {
@@ -27,7 +27,7 @@ macro_rules! simd {
                     $body
                 }
             }
-            isa.dispatch(Arguments(($($argument,)+)))
+            isa.dispatch(Captured(($($argument,)+)))
         }
         $crate::simd::isa::simd!($($rest)*);
     };
@@ -42,6 +42,7 @@ pub(crate) use simd;
 
 /// An instruction set that this machine can run.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum InstructionSet {
     /// AVX-512 F, BW, CD, DQ, VL.
     #[cfg(target_arch = "x86_64")]

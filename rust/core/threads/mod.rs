@@ -10,11 +10,12 @@ mod team;
 mod torch;
 
 use std::cell::RefCell;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use process::{num_threads, set_num_threads, share_torch_threads};
+pub use process::{MOST_THREADS, num_threads, set_num_threads, share_torch_threads};
 use team::Team;
 pub use torch::{Chunk, CountThreads, ParallelFor, TorchThreads};
 
@@ -75,6 +76,12 @@ pub struct Context<'a> {
     nested: bool,
     /// The instruction set of this call's kernels.
     pub isa: InstructionSet,
+}
+
+impl fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("isa", &self.isa).finish_non_exhaustive()
+    }
 }
 
 impl Default for Context<'_> {
@@ -164,14 +171,14 @@ impl<'a> Context<'a> {
         flops: usize,
         task: &(dyn Fn(usize, &Cancel<'_>) -> Result<()> + Sync),
     ) -> Result<()> {
-        self.run_phases(&[count], flops, &|_, i, cancel| task(i, cancel))
+        self.run_stages(&[count], flops, &|_, i, cancel| task(i, cancel))
     }
 
-    /// Runs `task(phase, 0), .., task(phase, counts[phase] - 1)` for one phase after the other: every task of a phase has
-    /// ended before the next phase begins. Threads join once, not once a phase.
+    /// Runs `task(stage, 0), .., task(stage, counts[stage] - 1)` for one stage after the other: every task of a stage has
+    /// ended before the next stage begins. Threads join once, not once a stage.
     ///
-    /// Within a phase tasks run in any order and at the same time: what one of them writes, no other may read.
-    pub(crate) fn run_phases(
+    /// Within a stage tasks run in any order and at the same time: what one of them writes, no other may read.
+    pub(crate) fn run_stages(
         &mut self,
         counts: &[usize],
         flops: usize,
@@ -182,8 +189,8 @@ impl<'a> Context<'a> {
         let cancelled = AtomicBool::new(false);
         let cancel = self.cancel(&cancelled);
         if workers == 1 {
-            let tasks = counts.iter().enumerate().flat_map(|(phase, &count)| (0..count).map(move |i| (phase, i)));
-            let outcome = tasks.into_iter().try_for_each(|(phase, i)| catch_panic(|| task(phase, i, &cancel)));
+            let tasks = counts.iter().enumerate().flat_map(|(stage, &count)| (0..count).map(move |i| (stage, i)));
+            let outcome = tasks.into_iter().try_for_each(|(stage, i)| catch_panic(|| task(stage, i, &cancel)));
             return cancel.outcome(outcome);
         }
         let team = Team::new(counts, workers, task, &cancelled)?;
@@ -271,6 +278,22 @@ mod tests {
             Ok(())
         };
         assert_eq!(with_broken_poll(|context| context.run(64, usize::MAX, &between)), broken);
+    }
+
+    #[test]
+    fn a_panic_of_the_poll_that_panics_again_when_it_is_dropped_is_an_error() {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("dropped");
+            }
+        }
+        set_num_threads(2).unwrap();
+        let mut poll = || std::panic::panic_any(Bomb);
+        for flops in [0, usize::MAX] {
+            let outcome = Context::new(&mut poll).run(2, flops, &|_, cancel| wait(cancel));
+            assert_eq!(outcome, Err(Error::Internal("panic".to_owned())));
+        }
     }
 
     #[test]

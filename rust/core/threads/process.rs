@@ -8,6 +8,9 @@ use super::torch::TorchThreads;
 use crate::error::{Error, Result};
 use crate::once::Once;
 
+/// The most threads that [`set_num_threads`] takes. More of them, which start at once, only cost memory.
+pub const MOST_THREADS: usize = 1024;
+
 /// The state of one process. A forked child has its parent's memory but none of its threads: it makes a new state and
 /// never touches the old one, whose lock may have been held at the moment of the fork.
 struct Process {
@@ -50,10 +53,11 @@ fn available() -> usize {
     *AVAILABLE.get(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
-/// Uses `threads` threads from now on, outside of rayon pools; running calls finish on those they have.
+/// Uses `threads` threads from now on, at most [`MOST_THREADS`], outside of rayon pools. Running calls finish on those they
+/// have.
 pub fn set_num_threads(threads: usize) -> Result<()> {
-    if threads == 0 {
-        return Err(Error::InvalidArgument("expected at least 1 thread, got 0".to_owned()));
+    if threads == 0 || threads > MOST_THREADS {
+        return Err(Error::value("threads", format!("1 to {MOST_THREADS}"), threads));
     }
     process().threads.store(threads, Ordering::Relaxed);
     Ok(())

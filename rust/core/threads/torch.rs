@@ -20,7 +20,7 @@ pub type Chunk = unsafe extern "C" fn(i64, i64, *mut c_void);
 pub type CountThreads = unsafe extern "C-unwind" fn(*mut u32) -> i32;
 
 /// The two functions of torch's stable C interface that its threads need.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct TorchThreads {
     /// Begins a parallel loop and ends it.
     pub parallel_for: ParallelFor,
@@ -47,14 +47,14 @@ impl TorchThreads {
     ) -> Result<()> {
         // SAFETY: the loop ends before `help` does, and all threads have left it then.
         let invitation = &unsafe { Invitation::new(helpers, help) };
-        let mut team = Team { caller: this_thread(), work, meanwhile, invitation };
+        let mut team = TorchTeam { caller: this_thread(), work, meanwhile, invitation };
         // SAFETY: the team outlives the call, which ends when all threads have left it; `work` runs on this thread alone.
         let code = unsafe { (self.parallel_for)(0, helpers as i64 + 1, 1, member, (&raw mut team).cast()) };
         if code == 0 { Ok(()) } else { Err(Error::Internal("torch could not run a parallel loop".to_owned())) }
     }
 }
 
-struct Team<'a> {
+struct TorchTeam<'a> {
     caller: *const u8,
     work: &'a dyn Fn(),
     meanwhile: WaitPoll<'a>,
@@ -63,7 +63,7 @@ struct Team<'a> {
 
 unsafe extern "C" fn member(_: i64, _: i64, team: *mut c_void) {
     // SAFETY: `join` waits; all threads only read, and the caller alone calls `work` and `meanwhile`.
-    let team = unsafe { &*team.cast_const().cast::<Team<'_>>() };
+    let team = unsafe { &*team.cast_const().cast::<TorchTeam<'_>>() };
     if this_thread() == team.caller {
         // torch's own wait for helpers would not poll for interruption.
         let _closing = Closing(team.invitation, team.meanwhile);

@@ -9,6 +9,7 @@
 
 use super::compact::CompactWy;
 use crate::error::{Error, Result};
+use crate::lengths::flops;
 use crate::memory::{Buffer, collected, padded};
 use crate::operator::Reflections;
 use crate::scalar::Scalar;
@@ -73,7 +74,7 @@ impl<T: Scalar> Blocks<T> {
         let count = k.div_ceil(width);
         let mut formed: Vec<Option<CompactWy<T>>> = collected((0..count).map(|_| None))?;
         let shared = Shared(formed.as_mut_ptr());
-        context.for_each(count, 4 * n * k * width, &|i, context| {
+        context.for_each(count, flops(&[4, n, k, width]), &|i, context| {
             let wy = CompactWy::new(context, u.columns(i * width, k.min((i + 1) * width)))?;
             // SAFETY: task i alone writes entry i.
             unsafe { *shared.get().add(i) = Some(wy) };
@@ -159,8 +160,8 @@ impl<T: Scalar> Blocks<T> {
         let mut halves: Vec<Option<[Packed<T>; 2]>> = collected((0..blocks).map(|_| None))?;
         let of_halves = Shared(halves.as_mut_ptr());
         let width = (n / TASKS_OF_MATRIX).next_multiple_of(TILE).clamp(TILE, WIDEST_TASK);
-        context.run_phases(&[blocks, n.div_ceil(width)], 2 * n * n * self.k, &|phase, i, cancel| {
-            if phase == 0 {
+        context.run_stages(&[blocks, n.div_ceil(width)], flops(&[2, n, n, self.k]), &|stage, i, cancel| {
+            if stage == 0 {
                 let Block { begin, wy, .. } = &self.list[i];
                 let top = behind(i) - begin;
                 let part = |row: usize| Part::columns(wy.v.ptr().wrapping_add(row), wy.ld_n(), wy.k);
@@ -191,7 +192,7 @@ impl<T: Scalar> Blocks<T> {
                 let split = behind(i).clamp(begin, end);
                 let first = begin.max(block.begin);
                 let (factors, top) = (block.wy.factors(), behind(i) - block.begin);
-                // SAFETY: tasks own their columns and coefficients; all halves are packed in the phase before.
+                // SAFETY: tasks own their columns and coefficients; all halves are packed in the stage before.
                 unsafe {
                     let [above, below] = (*of_halves.get().add(i)).as_ref().expect("halves of every block");
                     let expand = |from: usize, to: usize, is_unit: bool| {

@@ -217,7 +217,7 @@ pub fn write<T: Scalar>(
     let (n, k) = (w.n(), w.reflections());
     w.require(&[("v", Some(v.len()), &[n, k]), ("t", Some(t.len()), &[k, k]), ("s", Some(s.len()), &[k, k])])?;
     if w.count() != 1 || !w.are_involutions() {
-        return Err(Error::InvalidArgument("compact WY: expected a single problem without tau".to_owned()));
+        return Err(Error::unlike("compact WY", "a single problem without tau"));
     }
     let wy = CompactWy::new(context, w.at(0).u)?;
     transpose(context.isa, (n, k), &wy.v, wy.ld_n(), v, k);

@@ -5,6 +5,7 @@ use super::inverse::{minus_inverse, narrow};
 use super::tau::UserTau;
 use super::{CompactWy, Factors};
 use crate::error::Result;
+use crate::lengths::flops;
 use crate::memory::{Buffer, collected, filled};
 use crate::number::Number;
 use crate::operator::Reflections;
@@ -28,7 +29,7 @@ pub struct Overlap<'a, T: Scalar> {
 
 /// What the tasks of a team do, one after the other.
 #[derive(Clone, Copy)]
-enum Phase {
+enum FormationStage {
     /// Each takes a strip of rows of `U`, and the sums of their squares.
     Take,
     /// One finds the columns' norms.
@@ -43,7 +44,14 @@ enum Phase {
     After,
 }
 
-const PHASES: [Phase; 6] = [Phase::Take, Phase::Normalise, Phase::LayOut, Phase::Gram, Phase::Invert, Phase::After];
+const STAGES: [FormationStage; 6] = [
+    FormationStage::Take,
+    FormationStage::Normalise,
+    FormationStage::LayOut,
+    FormationStage::Gram,
+    FormationStage::Invert,
+    FormationStage::After,
+];
 
 simd! {
     /// Takes rows of `U`, and the sums of their squares.
@@ -110,15 +118,15 @@ impl<T: Scalar> CompactWy<T> {
         let tasks = [parts, 1, parts, if gram.by_strips { 0 } else { gram.tasks() }, 1 + along.tasks, along.tasks];
         let tasks = &tasks[..if along.tasks == 0 { 5 } else { 6 }];
         // A number takes as long to lay out as a hundred flops of a product.
-        context.run_phases(tasks, 4 * n * k * (k + 24) + along.flops, &|phase, i, cancel| {
+        context.run_stages(tasks, flops(&[4, n, k, k + 24]).saturating_add(along.flops), &|stage, i, cancel| {
             cancel.check()?;
             // SAFETY: tasks own their strips and what they add to sums; the one between them owns everything, and the one
             // that inverts T owns the sums and N, which the other tasks do not use.
             unsafe {
                 let sums = |i: usize| std::slice::from_raw_parts_mut(shared_squares.get().add(i * ld), ld);
-                match PHASES[phase] {
-                    Phase::Take => take(isa, strips[i], u, sums(i)),
-                    Phase::Normalise => {
+                match STAGES[stage] {
+                    FormationStage::Take => take(isa, strips[i], u, sums(i)),
+                    FormationStage::Normalise => {
                         let v = &mut *shared_v.get();
                         v.squares.fill(0.0);
                         (0..parts)
@@ -127,15 +135,15 @@ impl<T: Scalar> CompactWy<T> {
                         *shared_norms.get() = v.inverse_norms()?;
                         *shared_given.get() = u.tau().map(|tau| UserTau::new(tau, &v.scale)).transpose()?;
                     }
-                    Phase::LayOut => {
+                    FormationStage::LayOut => {
                         let delta = (*shared_given.get()).as_ref().map(|given| &given.delta[..]);
                         lay_out(isa, strips[i], &*shared_norms.get(), delta);
                         if gram.by_strips {
                             gram.run(i, rows.get(), shared_t)?;
                         }
                     }
-                    Phase::Gram => gram.run(i, rows.get(), shared_t)?,
-                    Phase::Invert if i == 0 => {
+                    FormationStage::Gram => gram.run(i, rows.get(), shared_t)?,
+                    FormationStage::Invert if i == 0 => {
                         let t = std::slice::from_raw_parts_mut(shared_t.get(), gram.matrices() * len);
                         gram.finish(ld, t);
                         let t = &mut t[..len];
@@ -148,8 +156,8 @@ impl<T: Scalar> CompactWy<T> {
                             narrow(isa, k, ld, &minus_inverse(isa, k, t, &tau, ld)?, n, adjoint);
                         }
                     }
-                    Phase::Invert => (along.with_v)(i - 1, factors),
-                    Phase::After => (along.with_both)(i, factors),
+                    FormationStage::Invert => (along.with_v)(i - 1, factors),
+                    FormationStage::After => (along.with_both)(i, factors),
                 }
             }
             Ok(())

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use super::CompactWy;
 use crate::error::Result;
+use crate::lengths::flops;
 use crate::memory::{Buffer, padded};
 use crate::number::Number;
 use crate::operator::Form;
@@ -137,7 +138,7 @@ impl<T: Scalar> CompactWy<T> {
         let gram = Gram::new::<T>(context.isa, self.form, self.n, k);
         let mut t = Buffer::<T::Wide>::zeroed(gram.matrices() * k * ld)?;
         let shared = Shared(t.ptr_mut());
-        context.run(gram.tasks(), 4 * self.n * k * k, &|i, cancel| {
+        context.run(gram.tasks(), flops(&[4, self.n, k, k]), &|i, cancel| {
             cancel.check()?;
             // SAFETY: n padded rows of V*, the same numbers; tasks own their parts of T.
             unsafe { gram.run(i, self.v_adjoint.ptr(), shared) }

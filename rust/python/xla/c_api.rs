@@ -56,7 +56,7 @@ pub const RESOURCE_EXHAUSTED: c_int = 8;
 pub const INTERNAL: c_int = 13;
 
 #[repr(C)]
-pub struct Buffer {
+pub struct XlaBuffer {
     pub struct_size: usize,
     pub extension: *mut Extension,
     pub dtype: c_int,
@@ -82,9 +82,17 @@ pub struct ByteSpan {
     pub len: usize,
 }
 
+/// An attribute that is an array of numbers.
+#[repr(C)]
+pub struct ArrayAttribute {
+    pub dtype: c_int,
+    pub len: usize,
+    pub data: *const c_void,
+}
+
 /// An attribute that is a number.
 #[repr(C)]
-pub struct Number {
+pub struct ScalarAttribute {
     pub dtype: c_int,
     pub value: *const c_void,
 }
@@ -96,7 +104,7 @@ pub struct Buffers {
     pub extension: *mut Extension,
     pub count: i64,
     pub kinds: *const c_int,
-    pub values: *const *const Buffer,
+    pub values: *const *const XlaBuffer,
 }
 
 /// The only kind of [`Buffers`].
@@ -113,7 +121,9 @@ pub struct Attributes {
     pub values: *const *const c_void,
 }
 
-/// Kind of an attribute that is a [`Number`].
+/// Kind of an attribute that is an [`ArrayAttribute`].
+pub const ARRAY: c_int = 1;
+/// Kind of an attribute that is a [`ScalarAttribute`].
 pub const NUMBER: c_int = 3;
 /// Kind of an attribute that is a [`ByteSpan`].
 pub const TEXT: c_int = 4;

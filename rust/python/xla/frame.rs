@@ -8,11 +8,11 @@ use std::fmt::Display;
 
 use householder::error::Result;
 use householder::threads::Context;
-use householder_binding::dtype::{DType, Number};
+use householder_binding::dtype::{ArrayNumber, DType};
 use householder_binding::operands::{Caller, Operands};
 use householder_binding::refusal::{Reading, Refusal};
 
-use super::c_api::{self, BUFFER, ByteSpan, CallFrame, F64, NUMBER, PRED, S64, TEXT};
+use super::c_api::{self, ARRAY, BUFFER, ByteSpan, CallFrame, F64, NUMBER, PRED, S64, TEXT};
 
 /// What XLA calls the types.
 const TYPES: [(DType, c_int); 7] = [
@@ -34,12 +34,12 @@ impl<'a> Frame<'a> {
     }
 
     /// The operand of a slot, if it is given.
-    fn operand(&self, slot: usize) -> Reading<Option<Buffer<'a>>> {
+    fn operand(&self, slot: usize) -> Reading<Option<FrameBuffer<'a>>> {
         buffer(&self.0.arguments, self.integer("given")?, slot)
     }
 
     /// The operand of a slot that tells sizes and type.
-    fn model(&self, slot: usize) -> Reading<Buffer<'a>> {
+    fn model(&self, slot: usize) -> Reading<FrameBuffer<'a>> {
         self.operand(slot)?.ok_or_else(|| Refusal::invalid(format!("operand {slot}: expected an array, got none")))
     }
 
@@ -66,12 +66,26 @@ impl<'a> Frame<'a> {
         self.number(name, S64)
     }
 
+    /// An array of integers.
+    pub fn integers(&self, name: &str) -> Reading<&'a [i64]> {
+        let numbers: &c_api::ArrayAttribute = self.attribute(name, ARRAY)?;
+        if numbers.dtype != S64 {
+            return Err(Refusal::invalid(format!("{name}: expected integers, got numbers of type {}", numbers.dtype)));
+        }
+        let data = numbers.data.cast::<i64>();
+        if numbers.len > 0 && (data.is_null() || !data.is_aligned()) {
+            return Err(Refusal::invalid(format!("{name}: expected aligned memory, got {data:?}")));
+        }
+        // SAFETY: XLA's array of so many integers, alive during the call.
+        Ok(if numbers.len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, numbers.len) } })
+    }
+
     pub fn real(&self, name: &str) -> Reading<f64> {
         self.number(name, F64)
     }
 
     fn number<N: Copy>(&self, name: &str, dtype: c_int) -> Reading<N> {
-        let number: &c_api::Number = self.attribute(name, NUMBER)?;
+        let number: &c_api::ScalarAttribute = self.attribute(name, NUMBER)?;
         if number.dtype != dtype {
             let text = format!("{name}: expected a number of type {dtype}, got type {}", number.dtype);
             return Err(Refusal::invalid(text));
@@ -96,14 +110,14 @@ impl<'a> Frame<'a> {
 }
 
 impl<'a> Operands<'a> for Frame<'a> {
-    fn read<T: Number>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<Option<&'a [T]>> {
+    fn read<T: ArrayNumber>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<Option<&'a [T]>> {
         let Some(buffer) = self.operand(slot)? else { return Ok(None) };
         let (data, len) = buffer.checked::<T>(name, shape)?;
         // SAFETY: as many numbers of this type, alive during the call, which writes to results only.
         Ok(Some(if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, len) } }))
     }
 
-    fn write<T: Number>(&self, slot: usize, shape: &[usize]) -> Reading<Option<&'a mut [T]>> {
+    fn write<T: ArrayNumber>(&self, slot: usize, shape: &[usize]) -> Reading<Option<&'a mut [T]>> {
         let Some(buffer) = buffer(&self.0.results, self.integer("wanted")?, slot)? else { return Ok(None) };
         let (data, len) = buffer.checked::<T>(format_args!("result {slot}"), shape)?;
         // SAFETY: as above; XLA's results are distinct arrays.
@@ -131,7 +145,7 @@ fn text(span: &ByteSpan) -> Option<&str> {
     std::str::from_utf8(unsafe { std::slice::from_raw_parts(span.start, span.len) }).ok()
 }
 
-fn buffer(buffers: &c_api::Buffers, present: i64, slot: usize) -> Reading<Option<Buffer<'_>>> {
+fn buffer(buffers: &c_api::Buffers, present: i64, slot: usize) -> Reading<Option<FrameBuffer<'_>>> {
     let bit = 1 << slot;
     if present & bit == 0 {
         return Ok(None);
@@ -145,15 +159,15 @@ fn buffer(buffers: &c_api::Buffers, present: i64, slot: usize) -> Reading<Option
         if *buffers.kinds.add(place) != BUFFER {
             return Err(Refusal::invalid(format!("array {place}: expected a buffer, got something else")));
         }
-        Ok(Some(Buffer(&**buffers.values.add(place))))
+        Ok(Some(FrameBuffer(&**buffers.values.add(place))))
     }
 }
 
 /// An array of XLA, row-major.
 #[derive(Clone, Copy)]
-struct Buffer<'a>(&'a c_api::Buffer);
+struct FrameBuffer<'a>(&'a c_api::XlaBuffer);
 
-impl<'a> Buffer<'a> {
+impl<'a> FrameBuffer<'a> {
     /// The sizes of its axes.
     fn shape<const N: usize>(self) -> Reading<[usize; N]> {
         let shape: Vec<usize> = self.dims().iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
@@ -166,7 +180,7 @@ impl<'a> Buffer<'a> {
         if rank == 0 { &[] } else { unsafe { std::slice::from_raw_parts(self.0.dims, rank) } }
     }
 
-    fn checked<T: Number>(self, name: impl Display, shape: &[usize]) -> Reading<(*mut T, usize)> {
+    fn checked<T: ArrayNumber>(self, name: impl Display, shape: &[usize]) -> Reading<(*mut T, usize)> {
         let (dims, data) = (self.dims(), self.0.data.cast::<T>());
         let expected = TYPES.iter().find(|names| names.0 == T::DTYPE).map_or(0, |names| names.1);
         let fits = dims.len() == shape.len() && dims.iter().zip(shape).all(|(&dim, &size)| dim == size as i64);

@@ -17,11 +17,11 @@ const MAJOR: c_int = 0;
 const MINORS: [c_int; 2] = [1, 3];
 
 /// A kernel behind a handler.
-pub type Kernel = fn(&Frame<'_>) -> Reading<()>;
+pub type FrameKernel = fn(&Frame<'_>) -> Reading<()>;
 
 /// Answers one call of XLA: its question for the version, or a run of the kernel. XLA owns `frame` and all it leads to for
 /// the time of the call.
-pub unsafe fn handle(frame: *mut CallFrame, kernel: Kernel) -> *mut XlaError {
+pub unsafe fn handle(frame: *mut CallFrame, kernel: FrameKernel) -> *mut XlaError {
     // SAFETY: XLA passes a frame, and an API with it. Their sizes say which fields there are.
     let (frame, api) = unsafe { (&*frame, (*frame).api.as_ref()) };
     if answer_metadata(frame, api) {
@@ -75,8 +75,8 @@ fn report(api: &Api, refusal: Refusal) -> *mut XlaError {
     };
     let code = match error {
         Error::OutOfMemory { .. } => RESOURCE_EXHAUSTED,
-        Error::InvalidArgument(_) => INVALID_ARGUMENT,
         Error::Interrupted | Error::Internal(_) => INTERNAL,
+        _ => INVALID_ARGUMENT,
     };
     let message = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
     let arguments = ErrorCreateArguments {

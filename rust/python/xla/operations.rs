@@ -15,10 +15,10 @@ fn columns(frame: &Frame<'_>, tau: usize) -> Reading<Columns> {
 }
 
 /// `h (count, rows, n)`.
-fn vectors(frame: &Frame<'_>) -> Reading<application::Call> {
+fn vectors(frame: &Frame<'_>) -> Reading<application::ApplyCall> {
     let (columns, [_, rows, _]) = (columns(frame, application::TAU)?, frame.shape(application::H)?);
     let (transpose, method) = (frame.flag("transpose")?, options::method(frame.text("method")?)?);
-    Ok(application::Call { columns, rows, transpose, method })
+    Ok(application::ApplyCall { columns, rows, transpose, method })
 }
 
 pub fn apply(frame: &Frame<'_>) -> Reading<()> {
@@ -42,10 +42,20 @@ pub fn matrix_backward(frame: &Frame<'_>) -> Reading<()> {
     formed::backward(frame, &of_layers(frame)?, None)
 }
 
-/// `x (count, steps, batch, d)`, and what else there is of a sequence.
+/// `x (count, steps, batch, d)` or, if `batch_sizes` are not empty, `(count, rows, d)`; what else there is of a sequence.
 fn sequence<'a>(frame: &Frame<'a>) -> Reading<sequences::Call<'a>> {
-    let (columns, [_, steps, batch, d]) = (columns(frame, sequences::TAU)?, frame.shape(sequences::X)?);
-    let options = sequences::Options {
+    let columns = columns(frame, sequences::TAU)?;
+    let (steps, vectors, batch, d) = match frame.integers("batch_sizes")? {
+        [] => {
+            let [_, steps, batch, d] = frame.shape(sequences::X)?;
+            (Steps::uniform(steps, batch)?, (steps, Some(batch)), batch, d)
+        }
+        sizes @ [first, ..] => {
+            let [_, rows, d] = frame.shape(sequences::X)?;
+            (Steps::ragged(sizes)?, (rows, None), usize::try_from(*first).unwrap_or(0), d)
+        }
+    };
+    let options = sequences::RecurrenceOptions {
         nonlinearity: frame.text("nonlinearity")?,
         slope: frame.real("negative_slope")?,
         transpose: frame.flag("transpose")?,
@@ -55,8 +65,7 @@ fn sequence<'a>(frame: &Frame<'a>) -> Reading<sequences::Call<'a>> {
     };
     let is_complex = frame.dtype(0)?.is_complex();
     let moduli = options::moduli(options.nonlinearity, columns.n, is_complex)?;
-    let sizes = sequences::Sizes { columns, d, vectors: (steps, Some(batch)), batch, moduli };
-    Ok(sequences::Call::new(sizes, options, Steps::uniform(steps, batch)?)?)
+    Ok(sequences::Call::new(sequences::Sizes { columns, d, vectors, batch, moduli }, options, steps)?)
 }
 
 pub fn rnn(frame: &Frame<'_>) -> Reading<()> {
@@ -68,7 +77,7 @@ pub fn rnn_backward(frame: &Frame<'_>) -> Reading<()> {
 }
 
 /// `q (B, T, H, K)`, `v (B, T r, HV, V)`, and what else there is of the delta rule. `B` sequences keep states each.
-fn rule(frame: &Frame<'_>) -> Reading<delta::Call> {
+fn rule(frame: &Frame<'_>) -> Reading<delta::DeltaCall> {
     let [batch, tokens, heads, key_width] = frame.shape(0)?;
     let [_, steps, value_heads, value_width] = frame.shape(2)?;
     let reflections = usize::try_from(frame.integer("reflections")?).unwrap_or(0);
@@ -77,7 +86,7 @@ fn rule(frame: &Frame<'_>) -> Reading<delta::Call> {
         let text = format!("sizes: got {sizes:?}, {tokens} tokens and {steps} steps, which do not fit");
         return Err(Refusal::invalid(text));
     }
-    Ok(delta::Call {
+    Ok(delta::DeltaCall {
         sizes,
         sequences: (0..batch).map(|i| i * tokens..(i + 1) * tokens).collect(),
         tokens: [batch, tokens],

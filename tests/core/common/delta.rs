@@ -7,6 +7,8 @@ use householder::exponential::Exponential;
 use householder::stored::Tokens;
 use householder::threads::Context;
 
+use super::apart::Apart;
+
 /// Operands, and the gradients of the results.
 #[derive(Clone)]
 pub struct Given<T> {
@@ -140,7 +142,17 @@ impl<T: Exponential> Given<T> {
 
     /// The library's results; with `keep`, the forward pass keeps states for the backward pass.
     pub fn compute(&self, context: &mut Context<'_>, keep: bool) -> Found<T> {
-        let problem = self.problem();
+        self.compute_from(context, keep, &self.problem(), self.grad_out.as_ref().map(Tokens::from))
+    }
+
+    /// The same of a problem whose operands are copies of these.
+    pub fn compute_from(
+        &self,
+        context: &mut Context<'_>,
+        keep: bool,
+        problem: &Problem<'_, T>,
+        grad_out: Option<Tokens<'_, T>>,
+    ) -> Found<T> {
         let lengths = problem.lengths();
         let unset = |len: usize| vec![T::of(7.0); len];
         let mut found = Found {
@@ -158,8 +170,8 @@ impl<T: Exponential> Given<T> {
         let Found { out, last, q, k, v, beta, gate, initial, skip } = &mut found;
         let kept_here = keep.then_some(&mut kept[..]);
         let results = Results { out: Some(out.into()), last: Some(last), kept: kept_here, in_place: false };
-        delta::forward(context, &problem, results).expect("forward");
-        let cotangents = Cotangents { out: self.grad_out.as_ref().map(Tokens::from), last: self.grad_last.as_deref() };
+        delta::forward(context, problem, results).expect("forward");
+        let cotangents = Cotangents { out: grad_out, last: self.grad_last.as_deref() };
         let gradients = Gradients {
             q: Some(q),
             k: Some(k),
@@ -169,8 +181,32 @@ impl<T: Exponential> Given<T> {
             gate: Some(gate),
             initial: Some(initial),
         };
-        delta::backward(context, &problem, keep.then_some(&kept), cotangents, gradients).expect("backward");
+        delta::backward(context, problem, keep.then_some(&kept), cotangents, gradients).expect("backward");
         found
+    }
+
+    /// [`Given::compute`] of rows that lie apart. Sequences of one length are the batches of some arrays.
+    pub fn compute_apart(
+        &self,
+        context: &mut Context<'_>,
+        keep: bool,
+        mut below: impl FnMut(usize) -> usize,
+    ) -> Found<T> {
+        let Sizes { heads, value_heads, key_width, value_width, reflections } = self.sizes;
+        let tokens = self.sequences.last().map_or(0, |last| last.end);
+        let each = self.sequences[0].len();
+        let are_even = self.sequences.iter().all(|sequence| sequence.len() == each);
+        let mut apart = |rows: &[T], [steps, heads, width]: [usize; 3]| {
+            let batch = if are_even && below(3) > 0 { self.sequences.len() } else { 1 };
+            Apart::any(&mut below, rows, [batch, tokens * steps / batch, heads, width])
+        };
+        let q = apart(&self.q, [1, heads, key_width]);
+        let k = apart(&self.k, [reflections, heads, key_width]);
+        let v = apart(&self.v, [reflections, value_heads, value_width]);
+        let grad_out = self.grad_out.as_ref().map(|grad| apart(grad, [1, value_heads, value_width]));
+        let operands = Operands { q: q.tokens(), k: k.tokens(), v: v.tokens(), ..self.operands() };
+        let problem = Problem::new(operands).expect("operands that fit together");
+        self.compute_from(context, keep, &problem, grad_out.as_ref().map(Apart::tokens))
     }
 
     /// The same, step by step.

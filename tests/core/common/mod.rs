@@ -1,10 +1,14 @@
 //! Oracles and random problems for the tests of the core.
 
+pub mod apart;
+pub mod convolution;
 pub mod delta;
+pub mod gated_norm;
 pub mod problem;
 
 use std::sync::{Mutex, PoisonError};
 
+use householder::error::Result;
 use householder::number::{Number, Real, c64};
 use householder::operator::Form;
 use householder::scalar::Scalar;
@@ -28,6 +32,11 @@ impl Random {
     pub fn real(&mut self) -> f64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
+    }
+
+    /// A number below another one.
+    pub fn below(&mut self, bound: usize) -> usize {
+        (f64::midpoint(self.real(), 1.0) * bound as f64) as usize
     }
 
     pub fn numbers<T: Number>(&mut self, len: usize) -> Vec<T> {
@@ -61,7 +70,8 @@ pub fn explicit_of<T: Scalar>(
         let entry = |i: usize| match form {
             Form::UnitTrapezoidal if i == j => c64::new(1.0, 0.0),
             Form::Trapezoidal | Form::UnitTrapezoidal if i < j => c64::default(),
-            _ => to_c64(u[i * m + j]),
+            Form::Trapezoidal | Form::UnitTrapezoidal | Form::Full => to_c64(u[i * m + j]),
+            other => unreachable!("{other:?} has no definition here"),
         };
         let v: Vec<c64> = (0..n).map(entry).collect();
         let square: f64 = v.iter().map(c64::norm_sqr).sum();
@@ -125,6 +135,16 @@ pub fn number_of_threads() -> impl Fn(usize) {
     move |threads| {
         let _ = &alone;
         set_num_threads(threads).unwrap();
+    }
+}
+
+/// Why these arguments are refused.
+#[track_caller]
+pub fn refusal_of<X>(outcome: Result<X>) -> String {
+    match outcome {
+        Err(error) if error.is_invalid_argument() => error.to_string(),
+        Err(other) => panic!("another error: {other}"),
+        Ok(_) => panic!("not refused"),
     }
 }
 

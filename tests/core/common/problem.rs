@@ -7,9 +7,6 @@ use householder::scalar::Scalar;
 
 use super::{Random, explicit_of, multiply, to_c64};
 
-/// All methods.
-pub const METHODS: [Method; 3] = [Method::Reflections, Method::Wy, Method::Dense];
-
 /// What becomes of `tau`.
 #[derive(Clone, Copy, Debug)]
 pub enum Tau {

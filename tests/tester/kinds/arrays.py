@@ -149,7 +149,11 @@ def forward(source):
     arrays, dtype, _, operations = product(source)
     options = {"transpose": source.flag()}
     theirs = lambda t: oracle.apply(**t, **options, smallest=smallest(dtype))  # noqa: E731
-    return Call(hh.forward, arrays, theirs, operations, options, METHODS)
+    return Call(source.choose((hh.forward, forward_of_object)), arrays, theirs, operations, options, METHODS)
+
+
+def forward_of_object(u, h, transpose, method, phases=None):
+    return hh.forward(hh.Reflections(u, phases=phases).H.H, h, transpose=transpose, method=method)
 
 
 def backward(source):
@@ -344,13 +348,15 @@ def through_lapack(u):
 
 
 def refuse(source, made, record, told):
-    """Give an argument a dtype or a shape that it cannot have, or others what can stand in the place of none."""
+    """Give an argument a mask, dtype or shape that it cannot have, or others what can stand in the place of none."""
     given = made.arrays | made.options | ({"method": "auto"} if made.methods else {})
     wrong, refusals = {}, (TypeError, ValueError)
     if source.flag():
         names = [name for name, a in given.items() if name in IMPOSSIBLE or isinstance(a, np.ndarray)]
         for name in source.rng.permutation(names)[: source.among(1, 3)]:
             wrong[str(name)] = source.choose(IMPOSSIBLE.get(name, NO_ARRAYS))
+    elif source.one_in(3):
+        wrong, refusals = masked(source, given), (TypeError,)
     else:
         wrong, refusals = misfit(source, made)
     if not wrong:
@@ -363,6 +369,14 @@ def refuse(source, made, record, told):
         record.results += 1
         return
     raise DefectError("was not refused")
+
+
+def masked(source, given):
+    """An array, or a list of integers, whose entries may be masked, as a masked array or in a list."""
+    names = [name for name, a in given.items() if isinstance(a, np.ndarray) or name in ("batch_sizes", "cu_seqlens")]
+    name = source.choose(sorted(name for name in names if given[name] is not None))
+    a = np.ma.masked_array(given[name], mask=source.flag())
+    return {name: list(a) if a.ndim > 1 and len(a) and source.flag() else a}
 
 
 def misfit(source, made):

@@ -51,7 +51,12 @@ def apply(source):
         w = w.mH if options["transpose"] else w
         return oracle.rounded((w @ oracle.rounded(t["h"]).unsqueeze(-1)).squeeze(-1))
 
+    is_object = source.flag()
+
     def ours(t):
+        if is_object:
+            w = ht.Reflections(t["u"], t.get("tau"), columns=shape)
+            return ht.apply(w.H, t["h"], transpose=not options["transpose"], method=options["method"])
         return ht.apply(t["u"], t["h"], tau=t.get("tau"), **options)
 
     return Problem("ht.apply of columns", tensors, ours, theirs, n + m, reflections=(), options=options)

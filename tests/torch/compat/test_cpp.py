@@ -10,6 +10,8 @@ import pytest
 
 from householder import _torch_library
 
+torch = pytest.importorskip("torch")
+
 pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(_torch_library.path() is None, reason="this system has no library without Python"),
@@ -46,6 +48,67 @@ def test_there_is_no_python_in_the_program(folder):
     assert "libhouseholder_torch.so" in needed
     assert "libtorch_cpu.so" in needed
     assert "python" not in re.sub(r"=>.*", "", needed)
+
+
+@pytest.fixture
+def served(folder, tmp_path):
+    """Change a copy of the folder, then run the program on it; return how it ended, and its output."""
+
+    def run(change):
+        for name in ("network.pt2", "inputs.pt"):
+            shutil.copy(folder / name, tmp_path / name)
+        change(tmp_path)
+        done = subprocess.run([folder / "serve", tmp_path], capture_output=True, text=True, timeout=60, check=False)
+        output = tmp_path / "output"
+        return done, output.read_bytes() if output.exists() else b""
+
+    return run
+
+
+def with_inputs(change):
+    """Write other inputs than those that the package was compiled for."""
+
+    def write(folder):
+        (x,) = torch.load(folder / "inputs.pt")
+        torch.save([change(x)], folder / "inputs.pt")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda x: x[:10], lambda x: x.expand(50, 2, 1), lambda x: x.double(), lambda x: x[:, 0]],
+    ids=["ten steps", "two sequences", "another type", "an axis less"],
+)
+def test_inputs_that_the_package_was_not_compiled_for_are_refused(served, change):
+    done, output = served(with_inputs(change))
+    assert (done.returncode, output) == (1, b"")
+    assert re.search(r"^serve: .*expected: ", done.stderr, re.MULTILINE)  # the package writes its message, too
+
+
+def test_inputs_may_be_views(folder, served):
+    done, output = served(with_inputs(lambda x: torch.stack([x, -x], -1)[..., 0]))
+    assert done.returncode == 0, done.stderr
+    assert output == (folder / "expected").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["network.pt2", "inputs.pt"])
+@pytest.mark.parametrize("share", [None, 0.0, 0.3, 0.99], ids=["missing", "empty", "a third", "almost whole"])
+def test_files_that_are_missing_or_cut_end_the_program_with_a_message(served, name, share):
+    def cut(folder):
+        content = (folder / name).read_bytes()
+        (folder / name).unlink()
+        if share is not None:
+            (folder / name).write_bytes(content[: int(share * len(content))])
+
+    done, output = served(cut)
+    assert (done.returncode, output) == (1, b"")
+    assert re.search(r"^serve: (cannot read|.* zip archive: )", done.stderr)
+
+
+def test_the_program_asks_for_a_folder(folder):
+    done = subprocess.run([folder / "serve"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "serve: expected the name of a folder\n")
 
 
 def test_the_page_shows_the_program():

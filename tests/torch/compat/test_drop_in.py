@@ -157,6 +157,33 @@ def test_the_rnn_of_torch_that_computes_the_same(options, nonlinearity):
     torch.testing.assert_close(back(x), ours(x))
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_conversions_keep_the_mode(training):
+    ours = ht.OrthogonalRNN(3, 8, 2, nonlinearity="tanh", dropout=0.5).train(training)
+    theirs = ours.to_rnn()
+    assert theirs.training is training
+    assert all(part.training is training for part in ht.OrthogonalRNN.from_rnn(theirs).modules())
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("layers", [2, 3])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_dropout_is_between_layers_and_not_after_the_last(kind, layers, directions, packed):
+    torch.manual_seed(0)
+    layer = kind(3, 8, layers, "tanh", dropout=0.1, bidirectional=directions == 2)
+    x = torch.randn(5, 4, 3)
+    output, h_n = layer(pack_padded_sequence(x, [5, 4, 2, 1]) if packed else x)
+    output = output.data if packed else output
+    assert (output != 0).all()
+    assert (h_n != 0).all()
+    if not packed:  # the states of the last layer are its outputs
+        assert torch.equal(output[-1, :, :8], h_n[-directions])
+    assert not torch.equal(layer(x)[0], layer(x)[0])
+    layer.eval()
+    assert torch.equal(layer(x)[0], layer(x)[0])
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [({}, "'leaky_relu', but"), ({"nonlinearity": "tanh", "learn_h0": True}, "initial state is learned")],
@@ -220,7 +247,7 @@ def test_shapes_alone_are_converted():
 
 
 def test_other_modules_are_no_rnn():
-    with pytest.raises(TypeError, match=r"rnn is a LSTM, expected a torch\.nn\.RNN"):
+    with pytest.raises(TypeError, match=r"rnn is an LSTM, expected a torch\.nn\.RNN"):
         ht.OrthogonalRNN.from_rnn(nn.LSTM(3, 8))
 
 
@@ -321,3 +348,25 @@ def test_cells_step(kind, batch):
     for _ in range(3):
         h = cell(torch.randn(*batch, 3), h)
     assert h.shape == (*batch, 8)
+
+
+@pytest.mark.parametrize("kind", [ht.OrthogonalRNN, ht.UnitaryRNN])
+@pytest.mark.parametrize("name", ["weight_hh_l0", "weight_ih_l1", "bias_hh_l0_reverse", "bias_ih_l0"])
+def test_parameters_of_torchs_rnn_are_pointed_to_ours(kind, name):
+    layer = kind(3, 8)
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}': matrix\(layer\) forms W, and cells\[layer\]"):
+        getattr(layer, name)
+    with pytest.raises(AttributeError, match=r"no attribute 'weigths'$"):
+        layer.weigths  # noqa: B018
+    assert not hasattr(layer, name)
+
+
+@pytest.mark.parametrize("prefix", ["", "rnn."])
+def test_the_state_dict_of_a_torch_rnn_is_pointed_to_its_conversion(prefix):
+    ours, theirs = (nn.ModuleDict({"rnn": kind(3, 8)}) if prefix else kind(3, 8) for kind in (ht.OrthogonalRNN, nn.RNN))
+    told = rf"^{prefix}weight_hh_l0 is of a torch\.nn\.RNN: OrthogonalRNN\.from_rnn takes over its weights$"
+    with pytest.warns(UserWarning, match=told), pytest.raises(RuntimeError, match="Missing key"):
+        ours.load_state_dict(theirs.state_dict())
+    with pytest.warns(UserWarning, match=told):
+        ours.load_state_dict(theirs.state_dict(), strict=False)
+    ours.load_state_dict(ours.state_dict())

@@ -2,6 +2,8 @@
 
 import copy
 import importlib.util
+import itertools
+import re
 
 import pytest
 import torch
@@ -300,6 +302,47 @@ def test_dtypes_that_peft_refuses_are_refused(half):
         each(x)
         with disable_input_dtype_casting(each), pytest.raises(RuntimeError, match="same dtype"):
             each(x)
+
+
+def rounded(y, dtype):
+    return y.to(dtype).to(y.dtype)
+
+
+@pytest.mark.slow_combinations
+@GRAM_SCHMIDT
+@pytest.mark.parametrize("dtypes", list(itertools.permutations([F64, torch.float32, torch.bfloat16], 2)), ids=str)
+@pytest.mark.parametrize("active", [["default"], ["other"], ["default", "other"], ["other", "default"]], ids=str)
+def test_several_adapters_compute_in_the_dtype_of_the_last(dtypes, active, gram_schmidt):
+    model, x = network(torch.float32, gram_schmidt=gram_schmidt)
+    model.add_adapter("other", config(rank=3, gram_schmidt=not gram_schmidt))
+    of = dict(zip(("default", "other"), dtypes, strict=True))
+    for name, p in model.named_parameters():
+        if "hra_u" in name:
+            p.data = p.data.to(of[name.rpartition(".")[2]])
+    model.base_model.set_adapter(active)
+    last = of[active[-1]]
+    for place, vectors in (("convolution", x.double()), ("first", torch.randn(6, 32, dtype=F64))):
+        results = []
+        for each in (model, accelerated(model)):
+            y = each.base_model.model.get_submodule(place)(vectors)
+            assert y.dtype == F64
+            results.append(y)
+            for dtype in dtypes:
+                is_finer = torch.finfo(last).eps < torch.finfo(dtype).eps
+                assert torch.equal(rounded(y, dtype), y) is not is_finer
+        torch.testing.assert_close(*results, atol=0.2 if torch.bfloat16 in dtypes else 1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("shape", [(2, 31), (33,), (), (2, 0)])
+def test_an_input_of_another_width_is_named(shape):
+    model, _ = network(torch.float32)
+    ht.accelerate(model)
+    layer = model.base_model.model.first
+    for error in (ValueError, RuntimeError):  # as torch raises
+        with pytest.raises(error, match=f"^x has shape {re.escape(str(shape))}, expected a last axis of 32$"):
+            layer(torch.ones(shape))
+    with pytest.raises(RuntimeError, match="3 channels"):
+        model.base_model.model.convolution(torch.ones(2, 4, 5, 5))
 
 
 @pytest.fixture

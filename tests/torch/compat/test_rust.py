@@ -27,7 +27,8 @@ def infer(tmp_path):
         safetensors.save_file(layer.state_dict(), files[0])
         safetensors.save_file({"x": x}, files[1])
         command = ["cargo", "run", "--quiet", "--locked", "--example", "infer", "--features", "safetensors", "--"]
-        done = subprocess.run([*command, *files], cwd=ROOT, capture_output=True, text=True, check=False)
+        command += [*files, str(layer.num_layers)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         results = safetensors.load_file(files[2])
         return results["sequence"], results["stream"]

@@ -138,6 +138,56 @@ def test_a_layer_that_is_more_than_the_function_is_called():
     torch.testing.assert_close(module(x), y)
 
 
+class Doubled(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class Ones(nn.Module):
+    def forward(self, weight):
+        return torch.ones_like(weight)
+
+
+def doubling(linear):
+    linear.forward = lambda x: 2 * nn.Linear.forward(linear, x)
+
+
+def of_another_class(linear):
+    linear.__class__ = Doubled
+
+
+CHANGES = {
+    "a forward of its own": doubling,
+    "a subclass": of_another_class,
+    "a hook before": lambda linear: linear.register_forward_pre_hook(lambda _, inputs: (2 * inputs[0],)),
+    "a hook before with keywords": lambda linear: linear.register_forward_pre_hook(
+        lambda _, inputs, options: ((2 * inputs[0],), options), with_kwargs=True
+    ),
+    "a hook after": lambda linear: linear.register_forward_hook(lambda *passed: 2 * passed[-1]),
+    "a hook of the gradient": lambda linear: linear.register_full_backward_hook(lambda *passed: (2 * passed[1][0],)),
+    "a hook of the outer gradient": lambda linear: linear.register_full_backward_pre_hook(
+        lambda _, gradients: (2 * gradients[0],)
+    ),
+    "a parametrization": lambda linear: parametrize.register_parametrization(linear, "weight", Ones()),
+    "a pruned weight": lambda linear: prune.l1_unstructured(linear, "weight", amount=5),
+    "a weight that learns": lambda linear: linear.requires_grad_(True),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_the_layer_computes_what_it_computes_by_itself(change, when):
+    module, x = adapter()
+    change(module.linear)
+    if when == "before":
+        module.linear.requires_grad_(False)  # as when the layer is wrapped
+    x.requires_grad_()
+    inputs = [module.reflections, x, *(p for p in module.linear.parameters() if p.requires_grad)]
+    results = module(x), module.linear(ht.apply(module.reflections, x))
+    torch.testing.assert_close(*results)
+    torch.testing.assert_close(*(torch.autograd.grad(y.sin().sum(), inputs) for y in results))
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the resident memory from /proc")
 def test_training_takes_little_more_memory_than_the_frozen_layer(run_script):
     # The turned tokens and their gradient, one after the other in the place of the gradient of the tokens. Blocks of

@@ -180,6 +180,49 @@ def test_each_option_of_adapt_changes_what_it_says(options, wrapped, m, method):
     torch.testing.assert_close(found, plain(x))
 
 
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    ("names", "wrapped"),
+    [
+        ("c_attn", ["h.0.attn.c_attn", "h.1.attn.c_attn"]),
+        (["c_fc", "lm_head"], ["h.0.mlp.c_fc", "h.1.mlp.c_fc", "lm_head"]),
+        ("attn.c_proj", ["h.0.attn.c_proj", "h.1.attn.c_proj"]),
+        ("1.mlp.c_*", ["h.1.mlp.c_fc", "h.1.mlp.c_proj"]),
+    ],
+    ids=str,
+)
+def test_layers_are_named_as_in_peft(gpt2, names, wrapped):
+    model = copy.deepcopy(gpt2)
+    found = ht.adapt(model, names, num_reflections=2)
+    assert [name.removeprefix("transformer.") for name in found] == wrapped
+    peft = pytest.importorskip("peft")
+    targets = [names] if isinstance(names, str) else names
+    if not any("*" in name for name in targets):
+        theirs = peft.get_peft_model(copy.deepcopy(gpt2), peft.LoraConfig(target_modules=targets, fan_in_fan_out=True))
+        assert set(theirs.targeted_module_names) == set(found)
+
+
+def test_part_of_a_name_is_no_name(gpt2):
+    for wrong in ("attn", "_attn", "proj", "q_proj"):
+        message = f"'{wrong}' matches no name of a linear layer in the model, which has c_attn, c_proj, c_fc, lm_head$"
+        with pytest.raises(ValueError, match=message):
+            ht.adapt(copy.deepcopy(gpt2), wrong)
+    many = nn.ModuleDict({f"layer{k}": nn.Linear(4, 4) for k in range(20)})
+    with pytest.raises(ValueError, match=r"which has layer0, .*, layer11, \.\.$"):
+        ht.adapt(many, "q_proj")
+    with pytest.raises(ValueError, match=r"which has none inside$"):
+        ht.adapt(nn.Sequential(nn.ReLU()), "q_proj")
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_adapters_keep_the_mode(gpt2, training):
+    model = copy.deepcopy(gpt2).train(training)
+    ht.adapt(model, "c_attn", num_reflections=2)
+    for changed in (model, ht.merge_adapters(model)):
+        assert all(part.training is training for part in changed.modules())
+
+
 def test_a_model_says_why_it_is_not_adapted():
     model = linear_layers()
     for patterns, m, message in (

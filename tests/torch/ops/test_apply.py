@@ -194,7 +194,7 @@ def test_results_are_new_and_inputs_untouched():
         ),
         (torch.ones(3, 1), torch.ones(3, device="meta"), "h is on meta but u is on cpu"),
         (torch.ones(3, 1), np.ones(3), "h is a numpy.ndarray, expected a torch.Tensor"),
-        ([[1.0]], torch.ones(1), "u is a builtins.list, expected a torch.Tensor"),
+        ([[1.0]], torch.ones(1), "u is a list, expected a torch.Tensor"),
     ],
 )
 def test_types_that_do_not_fit(u, h, message):

@@ -153,7 +153,7 @@ def test_one_direction_and_a_positive_distance():
         ht.last_state(ht.OrthogonalRNN(2, 4, bidirectional=True), x, every=2)
     with pytest.raises(ValueError, match="every is 0"):
         ht.last_state(ht.OrthogonalRNN(2, 4), x, every=0)
-    with pytest.raises(TypeError, match=r"rnn is a LSTM, expected an OrthogonalRNN or a UnitaryRNN"):
+    with pytest.raises(TypeError, match=r"rnn is an LSTM, expected an OrthogonalRNN or a UnitaryRNN"):
         ht.last_state(nn.LSTM(3, 8), torch.ones(5, 2, 3), every=2)
     with pytest.raises(TypeError, match=r"every is 2\.0, expected an integer"):
         ht.last_state(ht.OrthogonalRNN(2, 4), x, every=2.0)

@@ -3,12 +3,13 @@
 Operands are ``u (count, n, m)``, ``x (count, T, B, d)`` and, or None, ``h0 (count, B, n)``,
 ``input_weight (count, n, d)``, ``bias (count, n)``, ``phases (count, n)``, modReLU's bias and ``tau (count, m)``.
 Results are all states ``(count, T, B, n)`` and the last ones ``(count, B, n)``. The kernel keeps a tape for the
-gradient, ``(count, T, B, width)``.
+gradient, ``(count, T, B, width)``. With batch sizes, rows of packed sequences replace the axes T and B.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -32,43 +33,60 @@ class Options(NamedTuple):
     reverse: bool
     shape: str
     method: str
+    batch_sizes: tuple[int, ...]
+    """Numbers of sequences in each step; empty for sequences of one length."""
 
 
-def _results(_: Options, u: Any, x: Any, *__: Any) -> list[Shape]:
-    (count, n, _), (_, _, batch, _) = u.shape, x.shape
-    h, last = (*x.shape[:-1], n), (count, batch, n)
-    return [Shape(shape, x.dtype) for shape in (h, last)]
+def _results(options: Options, u: Any, x: Any, *_: Any) -> list[Shape]:
+    batch = options.batch_sizes[0] if options.batch_sizes else x.shape[2]
+    count, n, _ = u.shape
+    return [Shape(shape, x.dtype) for shape in ((*x.shape[:-1], n), (count, batch, n))]
 
 
 def _kept(options: Options, u: Any, x: Any, *others: Any) -> list[Shape]:
     """Return the shape of the tape."""
-    (_, n, m), (count, steps, batch, _) = u.shape, x.shape
+    (_, n, m), states = u.shape, x.shape[:-1]
     has_phases, has_tau = others[3] is not None, others[5] is not None
-    name, method = np.dtype(x.dtype).name, options.method
-    width = _core.rnn_tape_width(name, n, m, steps * batch, has_phases, has_tau, options.nonlinearity, method)
-    return [Shape((count, steps, batch, width), x.dtype)] if width else []
+    name, rows = np.dtype(x.dtype).name, prod(states[1:])
+    width = _core.rnn_tape_width(name, n, m, rows, has_phases, has_tau, options.nonlinearity, options.method)
+    return [Shape((*states, width), x.dtype)] if width else []
 
 
 def _attributes(options: Options, *_: Any) -> dict[str, Any]:
+    sizes = np.array(options.batch_sizes, np.int64)
+    numbers = {"negative_slope": np.float64(options.negative_slope), "batch_sizes": sizes}
     flags = {"transpose": np.bool_(options.transpose), "reverse": np.bool_(options.reverse)}
     names = {"nonlinearity": options.nonlinearity, "shape": options.shape, "method": options.method}
-    return {**flags, **names, "negative_slope": np.float64(options.negative_slope)}
+    return {**numbers, **flags, **names}
 
 
-def _expression(options: Options, *operands: Any) -> tuple[Array, ...]:
-    h, last = _expressions.rnn(*operands, None, *options[:-1])
+def _expression(options: Options, u: Any, x: Any, h0: Any, *others: Any) -> tuple[Array, ...]:
+    sizes, phi = options.batch_sizes, options[: Options._fields.index("method")]
+    if sizes and h0 is None:
+        h0 = jnp.zeros((u.shape[0], sizes[0], u.shape[1]), x.dtype)
+    h, last = _expressions.rnn(u, x, h0, *others, np.array(sizes) if sizes else None, *phi)
     return h, last
 
 
-_axes = Axes((None, 2, 1, None, None, None, None, None), (2, 1))
-_operator = Operator(Function("rnn", _axes, _results, _expression, _attributes, _kept, keeps_first=True, residuals=2))
+def _operator(axes: Axes) -> Operator:
+    return Operator(Function("rnn", axes, _results, _expression, _attributes, _kept, keeps_first=True, residuals=2))
+
+
+_uniform = _operator(Axes((None, 2, 1, None, None, None, None, None), (2, 1)))
+_packed = _operator(Axes((None,) * 8, (0, 0)))  # a map adds problems: rows of packed sequences have an order
 
 
 @partial(jax.jit, static_argnames=("options",))
 def rnn(options: Options, u: Array, x: Array, h0: Array | None, *others: Array | None) -> tuple[Array, Array]:
-    """Run the sequences of one matrix, ``x (T, B, d)`` or ``(T, d)``; ``h0`` may be one state for all sequences."""
-    sequences = x if x.ndim == 3 else x[:, None]
+    """Run the sequences of one matrix, ``x (T, B, d)``, ``(T, d)`` or, with batch sizes, ``(rows, d)``.
+
+    ``h0`` may be one state for all sequences.
+    """
+    sizes = options.batch_sizes
+    unbatched = x.ndim == 2 and not sizes
+    sequences = x[:, None] if unbatched else x
     if h0 is not None:
-        h0 = jnp.broadcast_to(h0, (sequences.shape[1], u.shape[0]))
-    h, last = _operator(options, *(None if a is None else a[None] for a in (u, sequences, h0, *others)))
-    return (h[0], last[0]) if x.ndim == 3 else (h[0, :, 0], last[0, 0])
+        h0 = jnp.broadcast_to(h0, (sizes[0] if sizes else sequences.shape[1], u.shape[0]))
+    operator = _packed if sizes else _uniform
+    h, last = operator(options, *(None if a is None else a[None] for a in (u, sequences, h0, *others)))
+    return (h[0, :, 0], last[0, 0]) if unbatched else (h[0], last[0])

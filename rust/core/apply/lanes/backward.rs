@@ -2,9 +2,9 @@
 
 use pulp::Simd;
 
-use super::columns::Columns;
+use super::columns::LaneColumns;
 use super::diagonal::Diagonals;
-use super::steps::{Places, Steps};
+use super::steps::{GradientPlaces, LaneSteps};
 use crate::error::Result;
 use crate::gradients::Gradients;
 use crate::memory::Buffer;
@@ -17,8 +17,8 @@ use crate::simd::isa::simd;
 const ROWS: usize = 2;
 
 /// Workspace for gradients.
-pub struct Backward<T: Scalar> {
-    columns: Columns<T>,
+pub struct LanesBackward<T: Scalar> {
+    columns: LaneColumns<T>,
     diagonals: Diagonals<T>,
     /// Every state of the vectors: `x_i` of all of them, then `x_{i+1}`.
     states: Buffer<T::Real>,
@@ -31,11 +31,11 @@ pub struct Backward<T: Scalar> {
     grad_tau: Buffer<T::Real>,
 }
 
-impl<T: Scalar> Backward<T> {
+impl<T: Scalar> LanesBackward<T> {
     /// For problems like this one, `group` side by side, with `rows` vectors each.
     pub fn new(shape: &Operator<'_, T>, group: usize, rows: usize) -> Result<Self> {
         let (n, m) = (shape.n(), shape.m());
-        let (columns, diagonals) = (Columns::new(shape, group)?, Diagonals::new(shape, group)?);
+        let (columns, diagonals) = (LaneColumns::new(shape, group)?, Diagonals::new(shape, group)?);
         let (k, number, rows) = (columns.k, T::PARTS * group, rows.min(ROWS));
         Ok(Self {
             states: Buffer::zeroed((k + 1) * rows * n * number)?,
@@ -54,13 +54,13 @@ simd! {
     /// Gradients of `sum <g, W h>` of each problem, or of `W* h`. The caller has checked all sizes.
     pub fn backward<T: Scalar>(
         s,
-        workspace: &mut Backward<T>,
+        workspace: &mut LanesBackward<T>,
         problems: &Operator<'_, T>,
         vectors: [&[T]; 2],
         gradients: Gradients<'_, T>,
     ) -> () {
         let Gradients { u: grad_u, h: mut grad_h, tau: grad_tau, phases } = gradients;
-        let Backward { columns, diagonals, grad_tau: of_tau, .. } = &mut *workspace;
+        let LanesBackward { columns, diagonals, grad_tau: of_tau, .. } = &mut *workspace;
         columns.set(s, problems);
         diagonals.set(s, problems, columns);
         of_tau.fill(T::Real::default());
@@ -82,7 +82,7 @@ simd! {
     }
 }
 
-impl<T: Scalar> Backward<T> {
+impl<T: Scalar> LanesBackward<T> {
     /// `R` vectors of each problem, from number `row` of `rows` on. Returns `R`.
     ///
     /// # Safety
@@ -109,9 +109,9 @@ impl<T: Scalar> Backward<T> {
             (0..R).for_each(|r| diagonals.apply(s, p.add(r * each), false));
         }
         let tau = if columns.given { grad_tau.ptr_mut() } else { std::ptr::null_mut() };
-        let gradients = Places { u: grad_u.ptr_mut(), tau };
+        let gradients = GradientPlaces { u: grad_u.ptr_mut(), tau };
         for lane in (0..layout.group).step_by(T::Real::lanes::<S>()) {
-            let steps = Steps::new::<R>(s, columns, lane, adjoint);
+            let steps = LaneSteps::new::<R>(s, columns, lane, adjoint);
             steps.states::<R>(states, sums);
             steps.backward::<R>(states, sums, back, gradients, row == 0);
         }

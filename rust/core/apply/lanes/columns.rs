@@ -2,7 +2,7 @@
 
 use pulp::Simd;
 
-use super::{Layout, PIECE};
+use super::{LaneLayout, PIECE};
 use crate::error::Result;
 use crate::form::Form;
 use crate::memory::{Buffer, filled};
@@ -12,7 +12,7 @@ use crate::scalar::Scalar;
 use crate::wy::layout::{ORDINARY, scale_columns};
 
 /// Columns of one group after the other of the same shape.
-pub struct Columns<T: Scalar> {
+pub struct LaneColumns<T: Scalar> {
     /// Size of the vectors.
     pub n: usize,
     /// Columns of `U`.
@@ -24,7 +24,7 @@ pub struct Columns<T: Scalar> {
     /// Whether `tau` is given.
     pub given: bool,
     /// The group.
-    pub layout: Layout,
+    pub layout: LaneLayout,
     /// `U`, row-major; only entries of columns count.
     entries: Buffer<T::Real>,
     /// `tau` of every column.
@@ -37,11 +37,11 @@ pub struct Columns<T: Scalar> {
     column: Buffer<T::Real>,
 }
 
-impl<T: Scalar> Columns<T> {
+impl<T: Scalar> LaneColumns<T> {
     /// Memory for problems like this one, `group` side by side.
     pub fn new(shape: &Operator<'_, T>, group: usize) -> Result<Self> {
         let (n, m, form) = (shape.n(), shape.m(), shape.form);
-        let layout = Layout { group, used: 0 };
+        let layout = LaneLayout { group, used: 0 };
         let k = form.reflections(n, m);
         Ok(Self {
             n,
@@ -133,7 +133,7 @@ impl<T: Scalar> Columns<T> {
     /// Scales column `j` of the problems of a piece that need it, and `tau` if given. Returns the new squares.
     #[inline(never)]
     fn scale_piece(&mut self, j: usize, piece: usize, square: &[f64; PIECE]) -> [f64; PIECE] {
-        let Self { n, m, layout: Layout { group, .. }, .. } = *self;
+        let Self { n, m, layout: LaneLayout { group, .. }, .. } = *self;
         let first = self.form.first(j);
         let at = |i: usize| ((first + i / T::PARTS) * m + j) * T::PARTS * group + i % T::PARTS * group + piece;
         let reals = (n - first) * T::PARTS;

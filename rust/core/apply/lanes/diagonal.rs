@@ -2,9 +2,9 @@
 
 use pulp::Simd;
 
-use super::Layout;
+use super::LaneLayout;
 use super::arithmetic::Arithmetic;
-use super::columns::Columns;
+use super::columns::LaneColumns;
 use crate::error::Result;
 use crate::memory::Buffer;
 use crate::number::Number;
@@ -17,7 +17,7 @@ pub struct Diagonals<T: Scalar> {
     /// All coordinates before it stay.
     pub first: usize,
     n: usize,
-    layout: Layout,
+    layout: LaneLayout,
     factors: Buffer<T::Real>,
     /// `dL/du_1`, or `conj(q) a` for each coordinate.
     sums: Buffer<T::Real>,
@@ -32,14 +32,14 @@ impl<T: Scalar> Diagonals<T> {
             _ if shape.form.reflections(n, shape.m()) < shape.m() => n - 1,
             _ => n,
         };
-        let layout = Layout { group, used: 0 };
+        let layout = LaneLayout { group, used: 0 };
         let len = if first < n { n * layout.number::<T>() } else { 0 };
         Ok(Self { first, n, layout, factors: Buffer::zeroed(len)?, sums: Buffer::zeroed(len)? })
     }
 
     /// Takes those of these problems, once `columns` has them.
     #[inline(always)]
-    pub fn set<S: Simd>(&mut self, s: S, problems: &Operator<'_, T>, columns: &Columns<T>) {
+    pub fn set<S: Simd>(&mut self, s: S, problems: &Operator<'_, T>, columns: &LaneColumns<T>) {
         self.layout = columns.layout;
         assert!(problems.units.is_empty() || self.first == 0, "workspace without phases");
         self.sums.fill(T::Real::ZERO);

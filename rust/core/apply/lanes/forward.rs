@@ -1,8 +1,8 @@
 //! `W h` and `W* h` of a group of problems.
 
-use super::columns::Columns;
+use super::columns::LaneColumns;
 use super::diagonal::Diagonals;
-use super::steps::Steps;
+use super::steps::LaneSteps;
 use crate::error::Result;
 use crate::memory::Buffer;
 use crate::operator::Operator;
@@ -14,17 +14,17 @@ use crate::simd::isa::simd;
 const ROWS: usize = 4;
 
 /// Workspace for applications.
-pub struct Forward<T: Scalar> {
-    columns: Columns<T>,
+pub struct LanesForward<T: Scalar> {
+    columns: LaneColumns<T>,
     diagonals: Diagonals<T>,
     x: Buffer<T::Real>,
 }
 
-impl<T: Scalar> Forward<T> {
+impl<T: Scalar> LanesForward<T> {
     /// For problems like this one, `group` side by side, with `rows` vectors each.
     pub fn new(shape: &Operator<'_, T>, group: usize, rows: usize) -> Result<Self> {
         Ok(Self {
-            columns: Columns::new(shape, group)?,
+            columns: LaneColumns::new(shape, group)?,
             diagonals: Diagonals::new(shape, group)?,
             x: Buffer::zeroed(rows.min(ROWS) * shape.n() * T::PARTS * group)?,
         })
@@ -33,8 +33,8 @@ impl<T: Scalar> Forward<T> {
 
 simd! {
     /// `out = W h` of each problem, for each of its rows, or `W* h`. The caller has checked all sizes.
-    pub fn forward<T: Scalar>(s, workspace: &mut Forward<T>, problems: &Operator<'_, T>, h: &[T], out: &mut [T]) -> () {
-        let Forward { columns, diagonals, .. } = &mut *workspace;
+    pub fn forward<T: Scalar>(s, workspace: &mut LanesForward<T>, problems: &Operator<'_, T>, h: &[T], out: &mut [T]) -> () {
+        let LanesForward { columns, diagonals, .. } = &mut *workspace;
         columns.set(s, problems);
         diagonals.set(s, problems, columns);
         let rows = h.len() / (problems.n() * problems.count());
@@ -53,7 +53,7 @@ simd! {
     }
 }
 
-impl<T: Scalar> Forward<T> {
+impl<T: Scalar> LanesForward<T> {
     /// `R` vectors of each problem, from number `row` of `rows` on. Returns `R`.
     ///
     /// # Safety
@@ -76,7 +76,7 @@ impl<T: Scalar> Forward<T> {
             (0..R).for_each(|r| diagonals.apply(s, x.add(r * each), false));
         }
         for lane in (0..layout.group).step_by(T::Real::lanes::<S>()) {
-            Steps::new::<R>(s, columns, lane, adjoint).apply::<R>(x);
+            LaneSteps::new::<R>(s, columns, lane, adjoint).apply::<R>(x);
         }
         if adjoint {
             (0..R).for_each(|r| diagonals.apply(s, x.add(r * each), true));

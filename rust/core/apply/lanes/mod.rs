@@ -22,8 +22,8 @@ use std::ops::Range;
 
 use pulp::Simd;
 
-pub use backward::{Backward, backward};
-pub use forward::{Forward, forward};
+pub use backward::{LanesBackward, backward};
+pub use forward::{LanesForward, forward};
 
 use crate::method::Method;
 use crate::operator::Operator;
@@ -65,14 +65,14 @@ pub fn problems(group: usize, i: usize, count: usize) -> Range<usize> {
 
 /// Arrays of a group in scratch memory.
 #[derive(Clone, Copy)]
-struct Layout {
+struct LaneLayout {
     /// Problems side by side.
     group: usize,
     /// Problems that there are.
     used: usize,
 }
 
-impl Layout {
+impl LaneLayout {
     /// Distance between the numbers of a problem.
     #[inline(always)]
     fn number<T: Scalar>(self) -> usize {
@@ -89,7 +89,7 @@ impl Layout {
         transpose_at(s, shape, from.cast::<T::Real>(), stride * T::PARTS, to, self.group);
     }
 
-    /// The reverse of [`Layout::take`].
+    /// The reverse of [`LaneLayout::take`].
     ///
     /// # Safety
     /// As there.

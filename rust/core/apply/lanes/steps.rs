@@ -3,13 +3,13 @@
 use pulp::Simd;
 
 use super::arithmetic::{Arithmetic, Parts};
-use super::columns::Columns;
+use super::columns::LaneColumns;
 use crate::scalar::Scalar;
 
 /// One register of the problems of a group, from lane `lane` on.
-pub struct Steps<'a, S, T: Scalar> {
+pub struct LaneSteps<'a, S, T: Scalar> {
     ops: Arithmetic<S, T>,
-    columns: &'a Columns<T>,
+    columns: &'a LaneColumns<T>,
     lane: usize,
     /// Distance between the numbers of a vector, between vectors, and between states.
     number: usize,
@@ -20,17 +20,17 @@ pub struct Steps<'a, S, T: Scalar> {
 
 /// Places of the gradients that a backward pass adds to; null where one is not wanted.
 #[derive(Clone, Copy)]
-pub struct Places<R> {
+pub struct GradientPlaces<R> {
     /// `dL/dV`, laid out like `V`.
     pub u: *mut R,
     /// `dL/dtau`.
     pub tau: *mut R,
 }
 
-impl<'a, S: Simd, T: Scalar> Steps<'a, S, T> {
+impl<'a, S: Simd, T: Scalar> LaneSteps<'a, S, T> {
     /// `adjoint` means `W*`.
     #[inline(always)]
-    pub fn new<const R: usize>(s: S, columns: &'a Columns<T>, lane: usize, adjoint: bool) -> Self {
+    pub fn new<const R: usize>(s: S, columns: &'a LaneColumns<T>, lane: usize, adjoint: bool) -> Self {
         let number = columns.layout.number::<T>();
         let vector = columns.n * number;
         Self {
@@ -151,14 +151,14 @@ impl<'a, S: Simd, T: Scalar> Steps<'a, S, T> {
     /// vectors').
     ///
     /// # Safety
-    /// As of [`Steps::states`], and of `R` vectors and of gradients of a group.
+    /// As of [`LaneSteps::states`], and of `R` vectors and of gradients of a group.
     #[inline(always)]
     pub unsafe fn backward<const R: usize>(
         &self,
         states: *mut T::Real,
         sums: *mut T::Real,
         g: *mut T::Real,
-        gradients: Places<T::Real>,
+        gradients: GradientPlaces<T::Real>,
         first: bool,
     ) {
         let Self { ops, columns, .. } = *self;

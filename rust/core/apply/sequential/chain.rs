@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use pulp::Simd;
 
-use super::Steps;
+use super::ReflectionSteps;
 use crate::error::Result;
 use crate::memory::filled;
 use crate::number::{Number, Real};
@@ -12,7 +12,7 @@ use crate::operator::{Form, Reflections};
 use crate::scalar::Scalar;
 use crate::wy::layout::Trapezoid;
 
-/// Columns and what their [`Steps`] need, for one matrix after the other of the same shape.
+/// Columns and what their [`ReflectionSteps`] need, for one matrix after the other of the same shape.
 pub struct Chain<T: Scalar> {
     /// The columns.
     pub v: Trapezoid<T>,
@@ -87,9 +87,9 @@ impl<T: Scalar> Chain<T> {
 
     /// The reflections in order of application, after [`Chain::set_columns`].
     #[inline(always)]
-    pub fn steps(&self, adjoint: bool) -> Steps<'_, T> {
+    pub fn steps(&self, adjoint: bool) -> ReflectionSteps<'_, T> {
         let (v, tau, pivots) = (&self.v, &self.tau[..self.k], &self.pivots);
-        Steps { n: v.n, v: &v.columns, ld: v.ld, tau, given: self.given, form: self.form, pivots, adjoint }
+        ReflectionSteps { n: v.n, v: &v.columns, ld: v.ld, tau, given: self.given, form: self.form, pivots, adjoint }
     }
 }
 

@@ -25,47 +25,21 @@ mod forward;
 pub(crate) mod tape;
 pub(super) mod vectors;
 
-use std::ops::{Add, Mul, Neg, Range, Sub};
+use std::ops::Range;
 
 pub use backward::{Backward, Source, backward};
 pub use forward::{Forward, forward};
+use pulp::Simd;
 pub use tape::{backward_tape, forward_tape};
+use vectors::Registers;
 
-use crate::number::Number;
 use crate::operator::Form;
-
-/// The arithmetic on vectors that Algorithm 1 consists of: SIMD kernels here, counted operations in a test of its flops.
-pub trait Vectors<T>: Copy {
-    /// The ranges of entries that are read begin and end at multiples of this number.
-    fn grain(self) -> usize {
-        1
-    }
-    /// `v* x`.
-    fn project(self, v: &[T], x: &[T]) -> T;
-    /// `x - a v`, in place.
-    fn subtract(self, a: T, v: &[T], x: &mut [T]);
-    /// `-(conj(a) g + conj(b) x + i Im(conj(a) b) v)`, added to `grad` unless it is the `first` vector's; `conj(a) b v` where
-    /// `tau` is `given`.
-    fn gradient(self, ax: (T, &[T]), bg: (T, &[T]), v: (&[T], bool), grad: &mut [T], first: bool);
-}
-
-/// A number of a reflection.
-pub trait Factor: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Neg<Output = Self> {
-    /// Its conjugate.
-    fn conj(self) -> Self;
-}
-
-impl<T: Number> Factor for T {
-    #[inline(always)]
-    fn conj(self) -> Self {
-        self.conj()
-    }
-}
+use crate::scalar::Scalar;
 
 /// Some reflections in order of application: columns `v_j`, zero before their first entry, with `tau_j`. What is the same
 /// for all vectors is computed before (the paper's `N`). Vectors begin with the first coordinate of column 0.
 #[derive(Clone, Copy)]
-pub struct Steps<'a, T> {
+pub struct ReflectionSteps<'a, T> {
     /// Size of the vectors.
     pub n: usize,
     /// Columns, `ld` apart.
@@ -84,23 +58,23 @@ pub struct Steps<'a, T> {
     pub adjoint: bool,
 }
 
-impl<T: Factor> Steps<'_, T> {
+impl<T: Scalar> ReflectionSteps<'_, T> {
     /// Column of the `i`-th reflection in order of application.
     #[inline(always)]
     fn column(&self, i: usize) -> usize {
         if self.adjoint { i } else { self.tau.len() - 1 - i }
     }
 
-    /// Entries that reflection `j` reads: from the first one of its column on, in whole grains.
+    /// Entries that reflection `j` reads: from the first one of its column on, in whole registers.
     #[inline(always)]
-    fn range(&self, ops: impl Vectors<T>, j: usize) -> Range<usize> {
-        let grain = ops.grain();
-        self.form.first(j) / grain * grain..self.n.next_multiple_of(grain)
+    fn range<S: Simd>(&self, _: Registers<S>, j: usize) -> Range<usize> {
+        let lanes = T::lanes::<S>();
+        self.form.first(j) / lanes * lanes..self.n.next_multiple_of(lanes)
     }
 
     /// These entries of `v_j`.
     #[inline(always)]
-    fn vector(&self, ops: impl Vectors<T>, j: usize) -> &[T] {
+    fn vector(&self, ops: Registers<impl Simd>, j: usize) -> &[T] {
         &self.v[j * self.ld..][self.range(ops, j)]
     }
 
@@ -110,7 +84,7 @@ impl<T: Factor> Steps<'_, T> {
         if adjoint { self.tau[j].conj() } else { self.tau[j] }
     }
 
-    /// `a_i` from a factor that [`Steps::apply`] kept.
+    /// `a_i` from a factor that [`ReflectionSteps::apply`] kept.
     #[inline(always)]
     fn a(&self, j: usize, factor: T) -> T {
         if self.given { self.tau(j, self.adjoint) * factor } else { factor }
@@ -118,7 +92,7 @@ impl<T: Factor> Steps<'_, T> {
 
     /// `v_j* x`, `a = tau v_j* x` and `x <- x - a v_j`; with `conj(tau)` for the adjoint.
     #[inline(always)]
-    fn reflect(&self, ops: impl Vectors<T>, j: usize, x: &mut [T], adjoint: bool) -> (T, T) {
+    fn reflect(&self, ops: Registers<impl Simd>, j: usize, x: &mut [T], adjoint: bool) -> (T, T) {
         let (v, x) = (self.vector(ops, j), &mut x[self.range(ops, j)]);
         let sum = ops.project(v, x);
         let a = self.tau(j, adjoint) * sum;
@@ -129,7 +103,13 @@ impl<T: Factor> Steps<'_, T> {
     /// Applies all reflections to some vectors, `ld` apart. Calls `keep` with the number of the reflection, that of the vector,
     /// `x_{i+1}` and a factor: `a_i`, or `v_i* x_i` where `tau` is given, whose gradient needs it.
     #[inline(always)]
-    pub fn apply(&self, ops: impl Vectors<T>, x: &mut [T], ld: usize, mut keep: impl FnMut(usize, usize, &mut [T], T)) {
+    pub fn apply(
+        &self,
+        ops: Registers<impl Simd>,
+        x: &mut [T],
+        ld: usize,
+        mut keep: impl FnMut(usize, usize, &mut [T], T),
+    ) {
         for i in 0..self.tau.len() {
             for (row, x) in x.chunks_mut(ld).enumerate() {
                 let (sum, a) = self.reflect(ops, self.column(i), x, self.adjoint);
@@ -140,7 +120,7 @@ impl<T: Factor> Steps<'_, T> {
 
     /// Puts `x_i = x_{i+1} + a_i v_i` in place of `x_{i+1}`.
     #[inline(always)]
-    pub fn recover(&self, ops: impl Vectors<T>, i: usize, factor: T, x: &mut [T]) {
+    pub fn recover(&self, ops: Registers<impl Simd>, i: usize, factor: T, x: &mut [T]) {
         let j = self.column(i);
         ops.subtract(-self.a(j, factor), self.vector(ops, j), &mut x[self.range(ops, j)]);
     }
@@ -148,7 +128,7 @@ impl<T: Factor> Steps<'_, T> {
     /// Puts `x_i` from a tape in place of `x_{i+1}`. Returns the factor: `x_i - x_{i+1} = a_i v_i` at the largest entry of `v_i`,
     /// or `v_i* x_i` where `tau` is given.
     #[inline(always)]
-    pub fn recall(&self, ops: impl Vectors<T>, i: usize, state: &[T], x: &mut [T]) -> T {
+    pub fn recall(&self, ops: Registers<impl Simd>, i: usize, state: &[T], x: &mut [T]) -> T {
         let j = self.column(i);
         let (p, inverse) = self.pivots[j];
         let after = x[p];
@@ -163,7 +143,7 @@ impl<T: Factor> Steps<'_, T> {
     #[inline(always)]
     pub fn backward(
         &self,
-        ops: impl Vectors<T>,
+        ops: Registers<impl Simd>,
         x: &mut [T],
         g: &mut [T],
         ld: usize,
@@ -180,7 +160,7 @@ impl<T: Factor> Steps<'_, T> {
                 let factor = back(i, row, x);
                 let (of_g, b) = self.reflect(ops, j, g, !self.adjoint);
                 if let Some(grad) = grad_tau.get_mut(j) {
-                    *grad = *grad + if self.adjoint { factor * -of_g.conj() } else { -of_g * factor.conj() };
+                    *grad += if self.adjoint { factor * -of_g.conj() } else { -of_g * factor.conj() };
                 }
                 let a = self.a(j, factor);
                 ops.gradient((a, &x[range.clone()]), (b, &g[range.clone()]), (v, self.given), grad, first && row == 0);

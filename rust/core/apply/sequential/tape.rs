@@ -34,7 +34,7 @@ pub(crate) fn forward<T: Scalar>(
 
 fn check<T: Scalar>(w: &Operator<'_, T>, tape: &[T], rows: usize) -> Result<()> {
     if w.count() != 1 {
-        return Err(Error::InvalidArgument(format!("the tape: expected a single problem, got {}", w.count())));
+        return Err(Error::value("the tape", "a single problem", w.count()));
     }
     w.require(&[("the tape", Some(tape.len()), &[rows, w.m() + 1, w.n()])])
 }

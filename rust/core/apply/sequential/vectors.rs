@@ -2,23 +2,18 @@
 
 use pulp::Simd;
 
-use super::Vectors;
 use crate::number::Real;
 use crate::scalar::Scalar;
 use crate::simd::vector::{plain_dot, sum_of_lanes};
 
-/// Vectors of whole registers.
+/// Operations on vectors of whole registers.
 #[derive(Clone, Copy)]
 pub struct Registers<S>(pub S);
 
-impl<T: Scalar, S: Simd> Vectors<T> for Registers<S> {
+impl<S: Simd> Registers<S> {
+    /// `v* x`.
     #[inline(always)]
-    fn grain(self) -> usize {
-        T::lanes::<S>()
-    }
-
-    #[inline(always)]
-    fn project(self, v: &[T], x: &[T]) -> T {
+    pub fn project<T: Scalar>(self, v: &[T], x: &[T]) -> T {
         const CHAINS: usize = 4;
         if T::COMPLEX {
             return plain_dot(v, x);
@@ -41,8 +36,9 @@ impl<T: Scalar, S: Simd> Vectors<T> for Registers<S> {
         sum_of_lanes(s, T::plus(s, T::plus(s, sums[0], sums[1]), T::plus(s, sums[2], sums[3])))
     }
 
+    /// `x - a v`, in place.
     #[inline(always)]
-    fn subtract(self, a: T, v: &[T], x: &mut [T]) {
+    pub fn subtract<T: Scalar>(self, a: T, v: &[T], x: &mut [T]) {
         if T::COMPLEX {
             for (x, &v) in x.iter_mut().zip(v) {
                 *x -= a * v;
@@ -58,8 +54,17 @@ impl<T: Scalar, S: Simd> Vectors<T> for Registers<S> {
         }
     }
 
+    /// `-(conj(a) g + conj(b) x + i Im(conj(a) b) v)`, added to `grad` unless it is the `first` vector's; `conj(a) b v` where
+    /// `tau` is `given`.
     #[inline(always)]
-    fn gradient(self, (a, x): (T, &[T]), (b, g): (T, &[T]), (v, given): (&[T], bool), grad: &mut [T], first: bool) {
+    pub fn gradient<T: Scalar>(
+        self,
+        (a, x): (T, &[T]),
+        (b, g): (T, &[T]),
+        (v, given): (&[T], bool),
+        grad: &mut [T],
+        first: bool,
+    ) {
         let (a, b) = (-a.conj(), -b.conj());
         let ab = a * b.conj();
         if T::COMPLEX {

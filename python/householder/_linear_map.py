@@ -1,0 +1,212 @@
+"""A product of reflections as an object: what the classes ``Reflections`` of NumPy, torch and JAX share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from householder import _validate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Array = Any
+"""An array of the library at hand."""
+
+
+class LinearMap:
+    """The matrix W of reflections, or its adjoint, which acts without being formed.
+
+    A library's class checks the arrays in ``__init__`` and says how the library does the rest.
+    """
+
+    _apply: Callable[..., Array]
+    _matrix: Callable[..., Array]
+    _turn: Callable[[Array, Array], Array]
+    """Multiply an array by ``exp(i phases)``."""
+    _array: Callable[[Any], Array]
+    """Convert what is to be multiplied."""
+    _conjugate: Callable[[Array], Array]
+    __array_ufunc__ = None
+    """NumPy leaves ``x @ W`` to this class."""
+
+    u: Array
+    tau: Array | None
+    phases: Array | None
+    columns: str
+    is_adjoint: bool
+
+    @classmethod
+    def _of(cls, u: Array, tau: Array | None, phases: Array | None, columns: str, is_adjoint: bool) -> Self:
+        """Return the object of arrays that were checked."""
+        w = object.__new__(cls)
+        w.u, w.tau, w.phases, w.columns, w.is_adjoint = u, tau, phases, columns, is_adjoint
+        return w
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of W as an array, ``(..., n, n)``."""
+        return (*self.u.shape[:-1], self.u.shape[-2])
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes of W as an array."""
+        return len(self.u.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of W."""
+        return self.u.dtype
+
+    def __repr__(self) -> str:
+        parts = [f"shape={tuple(self.shape)}", f"m={self.u.shape[-1]}", f"columns={self.columns!r}"]
+        parts += [name for name in ("tau", "phases") if getattr(self, name) is not None]
+        parts += [f"dtype={self.dtype}", *(["adjoint"] if self.is_adjoint else [])]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __getitem__(self, index: Any) -> Self:
+        """Select matrices of a batch, by an index of all axes but the last two."""
+        batch_shape = tuple(self.u.shape[:-2])
+        np.broadcast_to(False, batch_shape)[index]  # an IndexError for what would select entries of a matrix
+        phases = self.phases if self.phases is None or self.phases.ndim == 1 else self.phases[index]
+        tau = None if self.tau is None else self.tau[index]
+        return self._of(self.u[index], tau, phases, self.columns, self.is_adjoint)
+
+    def __iter__(self) -> Iterator[Self]:
+        if self.ndim == 2:
+            raise TypeError("W is one matrix, which is not stored: iterate over the rows of W.matrix()")
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def H(self) -> Self:
+        """The adjoint of W, its inverse if W is orthogonal or unitary."""
+        return self._of(self.u, self.tau, self.phases, self.columns, not self.is_adjoint)
+
+    @property
+    def T(self) -> Self:
+        """The transpose of W, which is the adjoint if W is real."""
+        return self.conj().H
+
+    def conj(self) -> Self:
+        """Return the complex conjugate of W, W itself if it is real."""
+        if not self._is_complex:
+            return self
+        u, tau = (None if a is None else self._conjugate(a) for a in (self.u, self.tau))
+        phases = None if self.phases is None else -self.phases
+        return self._of(u, tau, phases, self.columns, self.is_adjoint)
+
+    @property
+    def _is_complex(self) -> bool:
+        return "complex" in str(self.dtype)
+
+    def matrix(self) -> Array:
+        """Form W, an array ``(..., n, n)``."""
+        w = self._matrix(self.u, self.phases, tau=self.tau, shape=self.columns)
+        if not self.is_adjoint:
+            return w
+        w = w.swapaxes(-1, -2)
+        return self._conjugate(w) if self._is_complex else w
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if copy is False:
+            raise ValueError("W is not stored as a matrix, so it does not become an array without a copy")
+        return np.asarray(self.matrix(), dtype)
+
+    def __matmul__(self, x: Any) -> Array:
+        return NotImplemented if isinstance(x, LinearMap) else self.matmat(x)
+
+    def __rmatmul__(self, x: Any) -> Array:
+        """Multiply a vector ``(n,)`` or the rows of matrices ``(..., k, n)`` from the right."""
+        x, transposed = self._factor("x @ W", x, -1), self.T
+        return transposed.apply(x) if x.ndim == 1 else transposed.apply_to_rows(x)
+
+    def matmat(self, x: Any) -> Array:
+        """Multiply a vector ``(n,)`` or the columns of matrices ``(..., n, k)``, as ``W @ x`` does."""
+        x = self._factor("W @ x", x, -2)
+        return self.apply(x) if x.ndim == 1 else self.apply_to_rows(x.swapaxes(-1, -2)).swapaxes(-1, -2)
+
+    def matvec(self, x: Any) -> Array:
+        """Return ``W @ x`` for ``x (n,)`` or ``(n, 1)``, as SciPy's solvers call it."""
+        return self.matmat(x)
+
+    def rmatvec(self, x: Any) -> Array:
+        """Return ``W.H @ x`` for ``x (n,)`` or ``(n, 1)``."""
+        return self.H.matmat(x)
+
+    def rmatmat(self, x: Any) -> Array:
+        """Return ``W.H @ x`` for ``x (n, k)``."""
+        return self.H.matmat(x)
+
+    def apply(self, h: Array, transpose: bool = False, method: str = "auto") -> Array:
+        """Apply W, or its adjoint, to vectors in the last axis of ``h``, like the function ``apply``."""
+        transpose = self.is_adjoint != _validate.flag("transpose", transpose)
+        options = {"tau": self.tau, "shape": self.columns, "transpose": transpose, "method": method}
+        if self.phases is None or self.phases.ndim == 1:
+            return self._apply(self.u, h, phases=self.phases, **options)
+        if transpose:
+            return self._turn(self._apply(self.u, h, **options), -self.phases)
+        return self._apply(self.u, self._turn(h, self.phases), **options)
+
+    def _factor(self, product: str, x: Any, axis: int) -> Array:
+        """Return the other factor of a product as an array, with n entries along the axis that is summed over."""
+        x = self._array(x)
+        n = self.shape[-1]
+        if not x.ndim or x.shape[max(axis, -x.ndim)] != n:
+            many = f"(..., {n}, k)" if axis == -2 else f"(..., k, {n})"
+            raise ValueError(
+                f"{product}: x has shape {tuple(x.shape)}, expected ({n},) or {many} for W {tuple(self.shape)}"
+            )
+        return x
+
+    def apply_to_rows(self, rows: Array) -> Array:
+        """Multiply all rows of each matrix ``(..., k, n)`` by one W."""
+        if self.ndim == 2:
+            return self.apply(rows)
+        tau = None if self.tau is None else self.tau[..., None, :]
+        phases = self.phases if self.phases is None or self.phases.ndim == 1 else self.phases[..., None, :]
+        of_rows = self._of(self.u[..., None, :, :], tau, phases, self.columns, self.is_adjoint)
+        return of_rows.apply(rows)
+
+
+class Columns(NamedTuple):
+    """What functions compute with: arrays, the form of the columns, and whether W or W* is meant."""
+
+    u: Any
+    tau: Any
+    phases: Any
+    shape: Any
+    transpose: Any
+
+
+def columns_of(u: Any, tau: Any, phases: Any, shape: Any, transpose: Any = False) -> Columns:
+    """Return the arguments of a function that takes W as an object or as arrays and options."""
+    if not isinstance(u, LinearMap):
+        return Columns(u, tau, phases, shape, transpose)
+    refuse_twice(tau, phases, shape)
+    return Columns(u.u, u.tau, u.phases, u.columns, u.is_adjoint != _validate.flag("transpose", transpose))
+
+
+def refuse_twice(tau: Any, phases: Any, shape: Any) -> None:
+    """Expect no columns beside those of an object."""
+    others = {"tau": tau is not None, "phases": phases is not None, "shape": shape != "trapezoidal"}
+    for name, is_present in others.items():
+        if is_present:
+            raise ValueError(f"{name} is given, but u is an object W with its own: pass {name} to Reflections instead")
+
+
+def default_columns(function: str, u: Any, phases: Any = None, transpose: Any = False) -> tuple[Any, Any, Any]:
+    """Return u, phases and transpose of a function that takes trapezoidal columns without tau."""
+    u, tau, phases, shape, transpose = columns_of(u, None, phases, "trapezoidal", transpose)
+    if not _validate.is_default(tau, shape):
+        raise ValueError(f"{function} takes trapezoidal columns without tau, but u is W of others: apply takes these")
+    return u, phases, transpose
+
+
+def refuse(name: str, value: Any) -> None:
+    """Expect an array, not an object that an array library would convert to a matrix."""
+    if isinstance(value, LinearMap):
+        raise TypeError(f"{name} is {_validate.described(value)}, expected an array: W.u are its columns, W.matrix() W")

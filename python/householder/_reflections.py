@@ -1,0 +1,87 @@
+"""The product of reflections as an object of NumPy's."""
+
+from typing import Any
+
+import numpy as np
+
+from householder import _spec, _validate
+from householder._api import apply, backend_and_array, matrix
+from householder._linear_map import LinearMap
+from householder._types import Array
+
+
+class Reflections(LinearMap):
+    r"""The matrix :math:`W = H(u_n) \cdots H(u_{n-m+1})`, which acts without being formed.
+
+    ``W @ x``, ``x @ W``, ``W.T``, ``W.H`` and ``W.shape`` are those of the matrix, which is not stored. Functions take
+    W in the place of ``u``: ``hh.apply(W, h)``, ``hh.rnn(W.T, x)``. SciPy's solvers take it as a linear operator.
+
+    Parameters
+    ----------
+    u : array, shape (..., n, m)
+        Reflections, as in :func:`apply`. The object refers to the arrays and copies none.
+    tau : array, shape (..., m), optional
+        One number per column, as in :func:`apply`.
+    phases : array, shape (n,) or (..., n), optional
+        Real angles for complex u without tau: ``W = W_1 diag(exp(i phases))``.
+    columns : {"trapezoidal", "full"}
+        The form of the columns, which :func:`apply` calls ``shape``.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        ``(..., n, n)``.
+    dtype : numpy.dtype
+    ndim : int
+    T, H : Reflections
+        The transpose, and the adjoint ``W*``. They differ if W is complex.
+    u, tau, phases, columns
+        The arguments.
+    is_adjoint : bool
+        Whether this is the adjoint of the product that the arguments describe.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`apply`.
+
+    Examples
+    --------
+    >>> import numpy as np, householder as hh
+    >>> rng = np.random.default_rng(0)
+    >>> W, x = hh.Reflections(rng.standard_normal((6, 3))), rng.standard_normal(6)
+    >>> W
+    Reflections(shape=(6, 6), m=3, columns='trapezoidal', dtype=float64)
+    >>> np.allclose(W @ x, W.matrix() @ x), np.allclose(W.T @ (W @ x), x)
+    (True, True)
+
+    ``W @ X`` multiplies columns, as matrices do; ``apply`` multiplies vectors in the last axis:
+
+    >>> X = rng.standard_normal((6, 2))
+    >>> np.allclose(W @ X, hh.apply(W, X.T).T)
+    True
+    """
+
+    _apply, _matrix = staticmethod(apply), staticmethod(matrix)
+
+    def __init__(self, u: Any, tau: Any = None, phases: Any = None, columns: str = "trapezoidal"):
+        _validate.one_of("columns", columns, _spec.FORMS)
+        backend, u = backend_and_array("u", u)
+        n, _ = _validate.reflections(u, columns, tau is not None)
+        if phases is not None:
+            _validate.not_both(phases, tau)
+            phases = _validate.matrix_phases(phases, u, n, backend)
+        tau = _validate.tau(tau, u, columns, phases, backend)
+        self.u, self.tau, self.phases, self.columns, self.is_adjoint = u, tau, phases, columns, False
+
+    @staticmethod
+    def _array(x: Any) -> Array:
+        return backend_and_array("x", x)[1]
+
+    @staticmethod
+    def _conjugate(a: Array) -> Array:
+        return a.conj()
+
+    @staticmethod
+    def _turn(h: Array, phases: Array) -> Array:
+        return (h * np.exp(1j * phases)).astype(h.dtype)

@@ -1,0 +1,91 @@
+"""The product of reflections as an object of JAX's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import jax
+
+from householder import _spec, _validate
+from householder._linear_map import LinearMap
+from householder.jax import _check
+from householder.jax._expressions import turn
+from householder.jax._functional import apply, matrix
+
+if TYPE_CHECKING:
+    from jax import Array
+
+
+@jax.tree_util.register_pytree_node_class
+class Reflections(LinearMap):
+    r"""The matrix :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, which acts without being formed.
+
+    ``W @ x``, ``x @ W``, ``W.T``, ``W.H`` and ``W.shape`` are those of the matrix, which is not stored. Functions take
+    W in the place of ``u``: ``hj.apply(W, h)``, ``hj.rnn(W.T, x)``. It is a pytree, so ``jax.jit``, ``jax.vmap`` and
+    ``jax.grad`` take it as an argument. A gradient with respect to W is such an object, with gradients of the arrays.
+
+    Parameters
+    ----------
+    u : Array, shape (..., n, m)
+        Reflections, as in :func:`apply`.
+    tau : Array, shape (..., m), optional
+        One number per column, as in :func:`apply`.
+    phases : Array, shape (n,) or (..., n), optional
+        Real angles for a complex ``u`` without ``tau``: ``W`` is multiplied by ``diag(exp(i phases))`` from the right.
+    columns : {"trapezoidal", "full"}
+        The form of the columns, which :func:`apply` calls ``shape``.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        ``(..., n, n)``.
+    dtype : numpy.dtype
+    ndim : int
+    T, H : Reflections
+        The transpose, and the adjoint ``W*``. They differ if W is complex.
+    u, tau, phases, columns
+        The arguments.
+    is_adjoint : bool
+        Whether this is the adjoint of the product that the arguments describe.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`apply`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import householder.jax as hj
+    >>> W = hj.Reflections(jnp.array([[1.0], [1.0]]))
+    >>> (W @ jnp.array([3.0, 4.0])).round().tolist()
+    [-4.0, -3.0]
+    """
+
+    _apply, _matrix, _turn = staticmethod(apply), staticmethod(matrix), staticmethod(turn)
+
+    def __init__(self, u: Any, tau: Any = None, phases: Any = None, columns: str = "trapezoidal"):
+        _validate.one_of("columns", columns, _spec.FORMS)
+        u, compute = _check.first("u", u)
+        n, _ = _validate.reflections(u, columns, tau is not None)
+        tau = _check.tau(tau, compute, u, phases)
+        phases = _check.phases(phases, compute, (n,), (*u.shape[:-2], n))
+        self.u, self.tau, self.phases, self.columns, self.is_adjoint = u, tau, phases, columns, False
+
+    @staticmethod
+    def _array(x: Any) -> Array:
+        return _check.array("x", x)
+
+    @staticmethod
+    def _conjugate(a: Array) -> Array:
+        return a.conj()
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[str, bool]]:
+        """Return the arrays, and what is static, for JAX."""
+        return (self.u, self.tau, self.phases), (self.columns, self.is_adjoint)
+
+    @classmethod
+    def tree_unflatten(cls, static: tuple[str, bool], arrays: tuple[Any, ...]) -> Self:
+        """Return the object of these arrays, or of what stands in their place, for JAX."""
+        (u, tau, phases), (columns, is_adjoint) = arrays, static
+        return cls._of(u, tau, phases, columns, is_adjoint)

@@ -1,0 +1,91 @@
+"""The product of reflections as an object of torch's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from householder import _spec, _validate
+from householder._linear_map import LinearMap
+from householder.torch import _check
+from householder.torch._expressions import turn
+from householder.torch._functional import apply, matrix
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Reflections(LinearMap):
+    r"""The matrix :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, which acts without being formed.
+
+    ``W @ x``, ``x @ W``, ``W.T``, ``W.H`` and ``W.shape`` are those of the matrix, which is not stored. Functions take
+    W in the place of ``u``: ``ht.apply(W, h)``, ``ht.rnn(W.T, x)``. Gradients flow to the tensors. The arguments of
+    ``torch.func`` are tensors: make the object within the function that is transformed. ``torch.compile`` breaks its
+    graph at ``@``, but not in ``W.matmat(x)`` and ``ht.apply(W, h)``.
+
+    Parameters
+    ----------
+    u : Tensor, shape (..., n, m)
+        Reflections, as in :func:`apply`.
+    tau : Tensor, shape (..., m), optional
+        One number per column, as in :func:`apply`.
+    phases : Tensor, shape (n,) or (..., n), optional
+        Real angles for a complex ``u`` without ``tau``: ``W`` is multiplied by ``diag(exp(i phases))`` from the right.
+    columns : {"trapezoidal", "full"}
+        The form of the columns, which :func:`apply` calls ``shape``.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        ``(..., n, n)``.
+    dtype : torch.dtype
+    device : torch.device
+    ndim : int
+    T, H : Reflections
+        The transpose, and the adjoint ``W*``. They differ if W is complex.
+    u, tau, phases, columns
+        The arguments.
+    is_adjoint : bool
+        Whether this is the adjoint of the product that the arguments describe.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`apply`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import householder.torch as ht
+    >>> W, x = ht.Reflections(torch.randn(6, 3)), torch.randn(6)
+    >>> W
+    Reflections(shape=(6, 6), m=3, columns='trapezoidal', dtype=torch.float32)
+    >>> torch.allclose(W @ x, W.matrix() @ x, atol=1e-5), torch.allclose(W.T @ (W @ x), x, atol=1e-5)
+    (True, True)
+    """
+
+    _apply, _matrix, _turn = staticmethod(apply), staticmethod(matrix), staticmethod(turn)
+
+    def __init__(
+        self, u: Tensor, tau: Tensor | None = None, phases: Tensor | None = None, columns: str = "trapezoidal"
+    ):
+        _validate.one_of("columns", columns, _spec.FORMS)
+        _check.operands(u, tau=tau)
+        n, _ = _check.columns(u, columns, tau, phases)
+        if phases is not None:
+            _check.matrix_phases(phases, u, n)
+        self.u, self.tau, self.phases, self.columns, self.is_adjoint = u, tau, phases, columns, False
+
+    @property
+    def device(self) -> Any:
+        """The device of the tensors."""
+        return self.u.device
+
+    @staticmethod
+    def _array(x: Any) -> Tensor:
+        _check.tensor("x", x)
+        tensor: Tensor = x
+        return tensor
+
+    @staticmethod
+    def _conjugate(a: Tensor) -> Tensor:
+        return a.conj().resolve_conj()  # kernels read no lazily conjugated tensors

@@ -1,0 +1,58 @@
+//! The gated norm: against its definition in double precision, on every instruction set, for any number of threads.
+
+use crate::common::gated_norm::Given;
+use crate::common::{Random, number_of_threads, refusal_of, with_each_instruction_set};
+use householder::exponential::Exponential;
+use householder::stored::Tokens;
+use householder::threads::Context;
+
+fn random<T: Exponential>(rows: usize, width: usize, silu: bool) -> Given<T> {
+    let mut random = Random((rows * 31 + width) as u64);
+    Given::random(|len| random.numbers(len), rows, width, silu)
+}
+
+#[test]
+fn every_number_of_rows_and_every_width() {
+    fn agree<T: Exponential>(given: &Given<T>, tolerance: f64) {
+        let exact = given.exact();
+        with_each_instruction_set(|context| {
+            for (got, want) in given.compute(context).iter().zip(&exact) {
+                let largest = want.iter().fold(1.0, |most: f64, x| most.max(x.abs()));
+                for (got, want) in got.iter().zip(want) {
+                    let error = (got.to_f64() - want).abs() / largest;
+                    assert!(error < tolerance, "{} for {want}", got.to_f64());
+                }
+            }
+        });
+    }
+    for rows in [0, 1, 3, 16, 17, 513] {
+        for width in [1, 2, 7, 16, 33] {
+            for silu in [false, true] {
+                agree(&random::<f64>(rows, width, silu), 1e-13);
+                agree(&random::<f32>(rows, width, silu), 3e-5);
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_do_not_change_a_bit() {
+    let set_num_threads = number_of_threads();
+    let given = random::<f32>(1100, 64, true);
+    let results = [1, 2, 7].map(|threads| {
+        set_num_threads(threads);
+        given.compute(&mut Context::default()).concat().into_iter().map(f32::to_bits).collect::<Vec<_>>()
+    });
+    assert!(results.iter().all(|other| other == &results[0]));
+}
+
+#[test]
+fn arrays_that_do_not_fit_are_refused() {
+    let given = random::<f64>(6, 4, false);
+    let [x, z, grad] = [&given.x, &given.z, &given.grad].map(Tokens::from);
+    let short = Tokens::from(&given.x[1..]);
+    for (rows, name) in [([short, z, grad], "x"), ([x, short, grad], "z"), ([x, z, short], "grad_out")] {
+        let refusal = given.compute_from(&mut Context::default(), rows);
+        assert!(refusal_of(refusal).starts_with(name), "{name}");
+    }
+}
