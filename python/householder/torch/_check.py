@@ -58,7 +58,7 @@ def constructor(init: Callable[Concatenate[Any, ArgumentsT], None]) -> Callable[
     signature = inspect.signature(init)
 
     @wraps(init)
-    def __init__(self: Any, *arguments: ArgumentsT.args, **options: ArgumentsT.kwargs) -> None:  # noqa: N807
+    def __init__(self: Any, /, *arguments: ArgumentsT.args, **options: ArgumentsT.kwargs) -> None:  # noqa: N807
         try:
             init(self, *arguments, **options)
         except TypeError:

@@ -170,8 +170,8 @@ def _checked(
     _check.shape("initial_state", initial_state, (count, heads, keys, values))
     _check.shape("skip", skip, (heads,))
     # Sizes are tensors in torch.jit.trace, whose powers would be of single precision.
-    scale = torch.sym_float(keys) ** -0.5 if scale is None else _validate.number("scale", scale)
-    options = Options(scale, num_householder, _validate.flag("use_qk_l2norm_in_kernel", normalize))
+    factor: Any = torch.sym_float(keys) ** -0.5 if scale is None else _validate.number("scale", scale)
+    options = Options(factor, num_householder, _validate.flag("use_qk_l2norm_in_kernel", normalize))
     if cu_seqlens is not None:
         cu_seqlens = cu_seqlens.to(torch.int64)
     results: tuple[Tensor, Tensor] | None
@@ -179,7 +179,7 @@ def _checked(
         results = _fla_kernels.delta_rule(inputs._replace(cu_seqlens=cu_seqlens), options)
     else:
         wide = [None if t is None else _check.cast(t, compute) for t in (beta, g, initial_state, skip)]
-        converted = Inputs(q, k, v, *wide, cu_seqlens)
+        converted: Inputs[Any] = Inputs._make([q, k, v, *wide, cu_seqlens])
         results = _ops.delta.in_place(converted, options) if in_place and initial_state is not None else None
         if results is None:
             results = _ops.delta.operator(converted, options)

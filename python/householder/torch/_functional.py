@@ -321,7 +321,7 @@ def sequence(inputs: Inputs[Any], options: Options) -> tuple[Tensor, Tensor]:
     if nonlinearity_bias is not None and u.dtype in HALF_TYPES:
         nonlinearity_bias = nonlinearity_bias.to(compute)
     tau = None if tau is None else _check.cast(tau, compute)
-    h, last = _ops.rnn.operator(Inputs(*cast, phases, nonlinearity_bias, tau, batch_sizes), options)
+    h, last = _ops.rnn.operator(Inputs._make([*cast, phases, nonlinearity_bias, tau, batch_sizes]), options)
     if unbatched:
         h, last = h.squeeze(1), last.squeeze(0)
     return _check.cast(h, x.dtype), _check.cast(last, x.dtype)

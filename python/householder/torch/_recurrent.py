@@ -406,7 +406,7 @@ class RecurrentLayer(_tracing.Opaque):
     def _run(
         self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None, reversal: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        cells = list(self.cells)
+        cells = list(cast("Cells[RecurrentCell]", self._modules["cells"]))  # past __getattr__, which costs time
         initial = [None] * len(cells) if hx is None else [hx.squeeze(0)] if len(cells) == 1 else hx.unbind(0)
         directions = len(cells) // self.num_layers
         last: list[Tensor] = []

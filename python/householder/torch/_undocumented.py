@@ -62,5 +62,5 @@ def constant(function: FunctionT) -> FunctionT:
 @constant
 def is_differentiated() -> bool:
     """Return whether a transform of ``torch.func`` differentiates the call, inside of all that map it."""
-    interpreters = getattr(torch._C._functorch, "get_interpreter_stack", list)() or ()
+    interpreters: Any = getattr(torch._C._functorch, "get_interpreter_stack", list)() or ()
     return any(interpreter.key() != torch._C._functorch.TransformType.Vmap for interpreter in interpreters)

@@ -54,8 +54,8 @@ class AdaptedLinear(Function):
         u, x, weight, _, handle = ctx.saved_tensors
         native, (needs_u, needs_x, *_) = getattr(handle, "saved", None), ctx.needs_input_grad
         gradients: Any = NotImplemented
-        has_factors = native is not None and not native.is_matrix
-        if needs_u and needs_x and has_factors and not torch.is_grad_enabled() and route() in NATIVE:
+        is_ordinary = needs_u and needs_x and not torch.is_grad_enabled() and route() in NATIVE
+        if is_ordinary and native is not None and not native.is_matrix:
             gradients = _in_place(u, x, weight, grad_y, native)
         if gradients is NotImplemented:
             with _autocast.off(x.device):

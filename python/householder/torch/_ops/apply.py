@@ -63,7 +63,7 @@ class Apply(Operation):
     """``W h``; oracle: :func:`householder.reference.forward`."""
 
     name = "apply"
-    Inputs, Options, Grads, Saved = Inputs, Options, Grads, Saved
+    inputs_type, options_type, grads_type, saved_type = Inputs, Options, Grads, Saved
     differentiable = 3
     is_linear = True
     has_cuda = True

@@ -27,18 +27,19 @@ def all_leading(info: Any, tensors: TensorsT, dims: Sequence[int | None]) -> Ten
     return type(tensors)(*[leading(info, t, dim) for t, dim in zip(tensors, dims, strict=True)])
 
 
-def fold(info: Any, tensors: TensorsT, dims: Sequence[int | None], axes: Sequence[int]) -> TensorsT:
+def fold(info: Any, tensors: TensorsT, dims: Sequence[int | None], axes: Sequence[Any]) -> TensorsT:
     """Merge the mapped axis with one axis of each tensor."""
     pairs = zip(all_leading(info, tensors, dims), axes, strict=True)
-    return type(tensors)(*[None if t is None else t.movedim(0, axis).flatten(axis, axis + 1) for t, axis in pairs])
+    merged: list[Any] = [None if t is None else t.movedim(0, axis).flatten(axis, axis + 1) for t, axis in pairs]
+    return type(tensors)(*merged)
 
 
-def unfold(info: Any, tensors: Sequence[Tensor | None], axes: Sequence[int]) -> tuple[Any, ...]:
+def unfold(info: Any, tensors: Sequence[Tensor | None], axes: Sequence[Any]) -> tuple[Any, ...]:
     """Invert ``fold``, with the mapped axis first."""
     count, pairs = info.batch_size, zip(tensors, axes, strict=True)
     return tuple(
         [
-            None if t is None else t.unflatten(axis, (count, t.shape[axis] // count)).movedim(axis, 0)
+            None if t is None else torch.unflatten(t, axis, (count, t.shape[axis] // count)).movedim(axis, 0)
             for t, axis in pairs
         ]
     )
@@ -73,7 +74,7 @@ def _at(i: int, tensors: TensorsT, dims: Sequence[int | None]) -> TensorsT:
     return type(tensors)(*[t if t is None or dim is None else t.select(dim, i) for t, dim in pairs])
 
 
-def _stacked(results: Sequence[Any]) -> Any:
+def _stacked(results: list[Any]) -> Any:
     first = results[0]
     if isinstance(first, Tensor):
         return torch.stack(results)

@@ -53,7 +53,7 @@ class CausalConvolution(RowOperation):
     """A short convolution along time."""
 
     name = "causal_convolution"
-    Inputs, Options, Grads = Inputs, Options, Grads
+    inputs_type, options_type, grads_type = Inputs, Options, Grads
     differentiable = 3
     core_forward = _core.convolution_forward
     core_backward = _core.convolution_backward
@@ -75,6 +75,7 @@ class CausalConvolution(RowOperation):
         inputs: Inputs[Tensor],
         options: Options,
     ) -> Tensor:
+        y: Tensor
         (y,) = unfold(info, [call(fold(info, inputs, dims, _CHANNELS))], [_CHANNELS.x])
         return y
 

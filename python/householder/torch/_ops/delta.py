@@ -75,7 +75,7 @@ class DeltaRule(Operation):
     """The delta rule or linear attention; oracle: :func:`householder.reference_delta.delta_rule`."""
 
     name = "delta_rule"
-    Inputs, Options, Grads, Saved = Inputs, Options, Grads, Saved
+    inputs_type, options_type, grads_type, saved_type = Inputs, Options, Grads, Saved
     differentiable = _OPERANDS
 
     def expression(self, library: Library, inputs: Inputs[Tensor], options: Options) -> tuple[Tensor, Tensor]:

@@ -31,7 +31,7 @@ def gradients_of_expression(
     count = operation.differentiable
 
     def results(*free: Any) -> tuple[Tensor, ...]:
-        of_all = operation.expression(LIBRARY, operation.Inputs(*free, *inputs[count:]), options)
+        of_all = operation.expression(LIBRARY, operation.inputs_type(*free, *inputs[count:]), options)
         return tuple(result for result, grad in zip(of_all, grads, strict=True) if grad is not None)
 
     needed = needs_grad[:count]

@@ -65,7 +65,7 @@ class Kernels:
         inputs, save, options = self.signature.split_forward(arguments)
         can_save = save and self.operation.empty_saved(inputs, options, True).numel() > 0
         follow_torch_threads()
-        results, saved = self.operation.cpu_forward(self.operation.Inputs(*ordinary(*inputs)), options, can_save)
+        results, saved = self.operation.cpu_forward(self.operation.inputs_type(*ordinary(*inputs)), options, can_save)
         return self._returned(arguments, results, saved)
 
     def forward_on_cuda(self, *arguments: Any) -> Any:
@@ -129,9 +129,10 @@ class Kernels:
         """Compute with the core, where there is no library without Python."""
         inputs, saved, grads, needs_grad, options = self._unchanged(arguments)
         of = self.operation
-        laid_out = of.Inputs(*ordinary(*inputs)), of.Saved(*ordinary(*saved)), of.Grads(*ordinary(*grads))
+        inputs = of.inputs_type(*ordinary(*inputs))
+        saved, grads = of.saved_type(*ordinary(*saved)), of.grads_type(*ordinary(*grads))
         follow_torch_threads()
-        return self._gradients(of.cpu_backward(*laid_out, needs_grad, options))
+        return self._gradients(of.cpu_backward(inputs, saved, grads, needs_grad, options))
 
     def backward_on_cuda(self, *arguments: Any) -> Any:
         """Compute with kernels for CUDA, if they can be used."""

@@ -50,7 +50,7 @@ class GatedNorm(RowOperation):
     """Norms of rows with gates."""
 
     name = "gated_norm"
-    Inputs, Options, Grads = Inputs, Options, Grads
+    inputs_type, options_type, grads_type = Inputs, Options, Grads
     differentiable = 3
     core_forward = _core.gated_norm_forward
     core_backward = _core.gated_norm_backward

@@ -52,7 +52,7 @@ class Matrix(Operation):
     """``W``; oracle: :func:`householder.reference.matrix`."""
 
     name = "matrix"
-    Inputs, Options, Grads, Saved = Inputs, Options, Grads, Saved
+    inputs_type, options_type, grads_type, saved_type = Inputs, Options, Grads, Saved
     differentiable = 1
     has_cuda = True
     has_flops = True

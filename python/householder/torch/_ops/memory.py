@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def room_for(
-    tensors: Sequence[Tensor | None], needed: Sequence[bool], dtypes: Sequence[torch.dtype] | None = None
+    tensors: Sequence[Tensor | None], needed: Sequence[bool | None], dtypes: Sequence[torch.dtype] | None = None
 ) -> tuple[Tensor | None, ...]:
     """Allocate tensors like these where they are needed, contiguous and of these dtypes or their own."""
     form, room = torch.contiguous_format, []
     for t, is_needed, dtype in zip(tensors, needed, repeat(None) if dtypes is None else dtypes, strict=False):
-        is_there = is_needed and t is not None
-        room.append(torch.empty_like(t, dtype=dtype, memory_format=form) if is_there else None)
+        like = t if is_needed else None
+        room.append(None if like is None else torch.empty_like(like, dtype=dtype, memory_format=form))
     return tuple(room)
 
 

@@ -39,13 +39,13 @@ class Operation:
 
     name: ClassVar[str]
     """That of its operator; profiles show it, and ``grad_fn`` that of its backward pass."""
-    Inputs: ClassVar[Any]
+    inputs_type: ClassVar[Any]
     """The tensors, ``Tensor`` or ``Tensor | None``."""
-    Options: ClassVar[Any]
+    options_type: ClassVar[Any]
     """What is no tensor: ``bool``, ``float``, ``int`` or ``str``."""
-    Grads: ClassVar[Any]
+    grads_type: ClassVar[Any]
     """Gradients of the results. With several results, any of them may be None."""
-    Saved: ClassVar[Any] = NothingSaved
+    saved_type: ClassVar[Any] = NothingSaved
     """What a forward pass saves for the backward pass: tensors, and last ``native``, an object of a kernel. The last of
     the tensors is what operators return beside the results, because graphs carry tensors alone; the others are results.
     """
@@ -95,7 +95,7 @@ class Operation:
     def cuda_graph_forward(self, inputs: Any, options: Any, save: bool) -> Any:
         """Return the results and what is saved as tensors alone, as graphs carry it."""
         results, _ = self.cuda_forward(inputs, options, False)
-        return results, self.Saved(self.empty_saved(inputs, options, save))
+        return results, self.saved_type(self.empty_saved(inputs, options, save))
 
     def cuda_backward(self, inputs: Any, saved: Any, grads: Any, needs_grad: Any, options: Any) -> Any:
         """Return the gradients of the differentiable inputs, None where they are not needed."""

@@ -84,7 +84,7 @@ class Operator:
         if way is EXPRESSION or lacks_kernel(self.operation, inputs, options, way):
             return self.expression(inputs, options)
         if way is TRANSFORMED:
-            return self._general.apply(*inputs, *options)
+            return self._general.apply(*self.signature.join_forward(inputs, False, options))
         needs_grad = [tensor is not None and tensor.requires_grad for tensor in inputs]
         needs_graph = torch.is_grad_enabled() and any(needs_grad)
         if way is COMPILED:
@@ -92,7 +92,9 @@ class Operator:
             saves = saves and not (self.operation.is_linear and self.needs_adjoint_alone(needs_grad))
             return self.dispatch(inputs, options, saves)
         if needs_graph:
-            return self._general.apply(*inputs, *options) if way is OBSERVED else self._eager.apply(*inputs, options)
+            if way is OBSERVED:
+                return self._general.apply(*self.signature.join_forward(inputs, False, options))
+            return self._eager.apply(*inputs, options)
         return self.compute(inputs, options, False)[0] if way is EAGER else self.dispatch(inputs, options)
 
     def compute(self, inputs: Any, options: Any, save: bool) -> Any:
@@ -101,7 +103,7 @@ class Operator:
         if inputs[0].is_cpu:
             found = operation.cpu_forward(inputs, options, save)
             if found is NotImplemented:
-                found = operation.cpu_forward(operation.Inputs(*laid_out(*inputs)), options, save)
+                found = operation.cpu_forward(operation.inputs_type(*laid_out(*inputs)), options, save)
         elif operation.has_cuda and inputs[0].is_cuda and are_plain(*inputs):
             found = launch(operation.cuda_forward, inputs, options, save)
         if found is not NotImplemented:
@@ -129,7 +131,7 @@ class Operator:
             first, _, *others = inputs
             return (
                 None,
-                self(operation.Inputs(first, *grads, *others), operation.adjoint(options)),
+                self(operation.inputs_type(first, *grads, *others), operation.adjoint(options)),
                 *[None] * (count - 2),
             )
         way, found = route(), NotImplemented
@@ -144,7 +146,7 @@ class Operator:
             try:
                 found = operation.cpu_backward(*arguments)
                 if found is NotImplemented:
-                    laid_out_inputs = operation.Inputs(*laid_out(*inputs))
+                    laid_out_inputs = operation.inputs_type(*laid_out(*inputs))
                     found = operation.cpu_backward(laid_out_inputs, saved, grads, needs_grad, options)
             except (AttributeError, TypeError, ValueError, RuntimeError):
                 operation.require_unchanged(inputs, saved, grads, options)
@@ -166,10 +168,10 @@ class Operator:
     def saved_from(self, results: Any, tensor: Tensor | None) -> Any:
         """Return what is saved, from the results and the last tensor of the operator, which may have no numbers."""
         if not self.signature.saves:
-            return self.operation.Saved()
+            return self.operation.saved_type()
         tensor = tensor if tensor is not None and tensor.numel() else None
         among_results = results[: self.signature.saved - 1] if isinstance(results, tuple) else ()
-        return self.operation.Saved(*among_results, tensor)
+        return self.operation.saved_type(*among_results, tensor)
 
     # Autograd of the dispatcher's forward operator.
 
@@ -191,10 +193,10 @@ class _Eager(Function):
     operator: ClassVar[Operator]
 
     @classmethod
-    def forward(cls, ctx: Any, *arguments: Any) -> Any:  # type: ignore[override]
+    def forward(cls, ctx: Any, *arguments: Any) -> Any:
         operator, (*tensors, options) = cls.operator, arguments
         operation = operator.operation
-        inputs = operation.Inputs(*tensors)
+        inputs = operation.inputs_type(*tensors)
         saves = not (operation.is_linear and operator.needs_adjoint_alone(ctx.needs_input_grad[:-1]))
         found = operation.cpu_forward(inputs, options, saves) if inputs[0].is_cpu else NotImplemented
         results, saved = operator.compute(inputs, options, saves) if found is NotImplemented else found
@@ -202,7 +204,7 @@ class _Eager(Function):
         return results
 
     @classmethod
-    def backward(cls, ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(cls, ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
         operation, count = cls.operator.operation, cls.operator.signature.inputs
         for grad in grads:
             if grad is not None:
@@ -210,24 +212,25 @@ class _Eager(Function):
         else:
             return (None,) * len(ctx.needs_input_grad)
         *tensors, handle = ctx.saved_tensors
-        inputs, needs_grad = operation.Inputs(*tensors[:count]), operation.Inputs(*ctx.needs_input_grad[:count])
-        saved = operation.Saved(*tensors[count:], getattr(handle, "saved", None))
-        gradients = cls.operator.gradients(inputs, saved, operation.Grads(*grads), needs_grad, ctx.options)
+        inputs = operation.inputs_type(*tensors[:count])
+        needs_grad = operation.inputs_type(*ctx.needs_input_grad[:count])
+        saved = operation.saved_type(*tensors[count:], getattr(handle, "saved", None))
+        gradients = cls.operator.gradients(inputs, saved, operation.grads_type(*grads), needs_grad, ctx.options)
         return *gradients, *(None,) * (len(ctx.needs_input_grad) - len(gradients))
 
 
 class _General(_Eager):
-    """What derivatives of ``torch.func`` can transform: ``apply(*inputs, *options)``."""
+    """What derivatives of ``torch.func`` can transform: ``apply`` takes the arguments of the forward operator."""
 
     generate_vmap_rule = True
 
     @classmethod
-    def forward(cls, *arguments: Any) -> Any:  # type: ignore[override]
+    def forward(cls, *arguments: Any) -> Any:
         inputs, _, options = cls.operator.signature.split_forward(arguments)
         return cls.operator.dispatch(inputs, options)
 
     @classmethod
-    def setup_context(cls, ctx: Any, inputs: Any, output: Any) -> None:  # type: ignore[override]
+    def setup_context(cls, ctx: Any, inputs: Any, output: Any) -> None:
         arguments, _, options = cls.operator.signature.split_forward(inputs)
         save(ctx, arguments, cls.operator.saved_from(output, None), options)
 
@@ -239,18 +242,18 @@ class _Derivative(Function):
     operator: ClassVar[Operator]
 
     @classmethod
-    def forward(cls, *arguments: Any) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def forward(cls, *arguments: Any) -> tuple[Tensor, ...]:
         return drop_none(cls.operator.dispatch_backward(cls.operator.signature.split_backward(arguments)))
 
     @classmethod
-    def setup_context(cls, ctx: Any, inputs: Any, output: Any) -> None:  # type: ignore[override] # noqa: ARG003
+    def setup_context(cls, ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG003
         arguments = cls.operator.signature.split_backward(inputs)
         ctx.needs_grad, ctx.options = arguments.needs_grad, arguments.options
         ctx.save_for_backward(*arguments.inputs, *arguments.grads)
         ctx.set_materialize_grads(False)
 
     @classmethod
-    def backward(cls, ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(cls, ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
         count = cls.operator.operation.differentiable
         return cls.pull_back(ctx, *scatter_optional(cotangents, ctx.needs_grad[:count]))
 
@@ -265,7 +268,7 @@ class _Derivative(Function):
         count, inputs, grads = operation.differentiable, saved[: signature.inputs], saved[signature.inputs :]
 
         def first_order(*arguments: Any) -> tuple[Tensor, ...]:
-            free, of_results = operation.Inputs(*arguments[:count], *inputs[count:]), arguments[count:]
+            free, of_results = operation.inputs_type(*arguments[:count], *inputs[count:]), arguments[count:]
             return drop_none(gradients_of_expression(operation, free, of_results, used, ctx.options))
 
         needs_grad = signature.split_backward(ctx.needs_input_grad)

@@ -112,7 +112,7 @@ class Rnn(Operation):
     """A recurrence; oracle: :func:`householder.reference_sequence.rnn`."""
 
     name = "rnn"
-    Inputs, Options, Grads, Saved = Inputs, Options, Grads, Saved
+    inputs_type, options_type, grads_type, saved_type = Inputs, Options, Grads, Saved
     differentiable = len(Inputs._fields) - 1  # all tensors but batch_sizes
     is_loop = True
     has_cuda = True

@@ -26,7 +26,7 @@ class Handle(Tensor):
         return handle
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _NOTHING.__reduce_ex__(protocol)
+        return _NOTHING.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     def __deepcopy__(self, memo: Any) -> Tensor:
         return _NOTHING

@@ -22,23 +22,23 @@ class Signature:
 
     def __init__(self, operation: Operation) -> None:
         self.operation = operation
-        self.inputs = len(operation.Inputs._fields)
-        self.saved = len(operation.Saved._fields) - 1
-        self.results = len(operation.Grads._fields)
+        self.inputs = len(operation.inputs_type._fields)
+        self.saved = len(operation.saved_type._fields) - 1
+        self.results = len(operation.grads_type._fields)
         self.saves = self.saved > 0
-        self.options = len(operation.Options._fields)
+        self.options = len(operation.options_type._fields)
 
     def schemas(self) -> tuple[str, str]:
         """Return the schemas of the forward and of the backward operator."""
-        name, inputs, options = self.operation.name, _declared(self.operation.Inputs), _declared(self.operation.Options)
-        saved = _declared(self.operation.Saved)[: self.saved]
-        grads = _declared(self.operation.Grads, "grad_")
+        name, inputs = self.operation.name, _declared(self.operation.inputs_type)
+        options = _declared(self.operation.options_type)
+        saved = _declared(self.operation.saved_type)[: self.saved]
+        grads = _declared(self.operation.grads_type, "grad_")
         forward = [*inputs, *["bool keep"] * self.saves, *options]
         backward = [*inputs, *saved, *grads, "bool[] wanted", *options]
-        counts = self.results + self.saves, self.operation.differentiable
-        return tuple(
-            f"{full}({', '.join(arguments)}) -> ({', '.join(['Tensor'] * count)})"
-            for full, arguments, count in zip((name, f"{name}_backward"), (forward, backward), counts, strict=True)
+        return (
+            _schema(name, forward, self.results + self.saves),
+            _schema(f"{name}_backward", backward, self.operation.differentiable),
         )
 
     def join_forward(self, inputs: Any, save: bool, options: Any) -> tuple[Any, ...]:
@@ -49,7 +49,7 @@ class Signature:
         """Return the inputs, whether to save, and the options."""
         of, last = self.operation, len(arguments) - self.options
         save = arguments[self.inputs] if self.saves else False
-        return of.Inputs(*arguments[: self.inputs]), save, of.Options(*arguments[last:])
+        return of.inputs_type(*arguments[: self.inputs]), save, of.options_type(*arguments[last:])
 
     def join_backward(self, arguments: BackwardArguments) -> tuple[Any, ...]:
         """Return the flat arguments of the backward operator."""
@@ -62,11 +62,11 @@ class Signature:
         of, after, last = self.operation, self.inputs + self.saved, len(arguments) - self.options
         wanted = arguments[last - 1] or ()
         return BackwardArguments(
-            of.Inputs(*arguments[: self.inputs]),
-            of.Saved(*arguments[self.inputs : after], native=None),
-            of.Grads(*arguments[after : last - 1]),
-            of.Inputs(*wanted, *[False] * (self.inputs - len(wanted))),
-            of.Options(*arguments[last:]),
+            of.inputs_type(*arguments[: self.inputs]),
+            of.saved_type(*arguments[self.inputs : after], native=None),
+            of.grads_type(*arguments[after : last - 1]),
+            of.inputs_type(*wanted, *[False] * (self.inputs - len(wanted))),
+            of.options_type(*arguments[last:]),
         )
 
     def split_results(self, returned: Any) -> tuple[Any, Tensor | None]:
@@ -75,6 +75,11 @@ class Signature:
             return returned, None
         *results, tensor = returned
         return (tuple(results) if self.results > 1 else results[0]), tensor
+
+
+def _schema(name: str, arguments: Sequence[str], count: int) -> str:
+    """Return the schema of an operator that returns ``count`` tensors."""
+    return f"{name}({', '.join(arguments)}) -> ({', '.join(['Tensor'] * count)})"
 
 
 def _declared(kind: Any, prefix: str = "") -> list[str]:
