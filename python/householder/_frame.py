@@ -5,7 +5,7 @@ from typing import Any
 
 from householder import _validate
 from householder._api import backend_and_array, forward, matrix
-from householder._linear_map import default_columns
+from householder._linear_map import frame_columns
 from householder._types import Array
 
 
@@ -38,9 +38,7 @@ def frame(u: Any, phases: Any = None) -> Array:
     >>> np.allclose(f.T @ f, np.eye(3)), np.allclose(f, hh.matrix(u)[:, :3])
     (True, True)
     """
-    u, phases, transpose = default_columns("frame", u, phases)
-    if transpose:
-        raise ValueError("frame takes W itself, but u is its adjoint: W.matrix() forms that")
+    u, phases = frame_columns(u, phases)
     backend, u = backend_and_array("u", u)
     n, m = _validate.reflections(u)
     phases = _validate.matrix_phases(phases, u, n, backend)

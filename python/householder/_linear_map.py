@@ -206,6 +206,14 @@ def default_columns(function: str, u: Any, phases: Any = None, transpose: Any = 
     return u, phases, transpose
 
 
+def frame_columns(u: Any, phases: Any) -> tuple[Any, Any]:
+    """Return u and phases of ``frame``, which takes W itself."""
+    u, phases, transpose = default_columns("frame", u, phases)
+    if transpose:
+        raise ValueError("frame takes W itself, but u is its adjoint: W.matrix() forms that")
+    return u, phases
+
+
 def refuse(name: str, value: Any) -> None:
     """Expect an array, not an object that an array library would convert to a matrix."""
     if isinstance(value, LinearMap):

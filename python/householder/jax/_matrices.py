@@ -13,7 +13,7 @@ import householder
 from householder import _validate
 from householder._cpu import dtype_of
 from householder._frame import first_columns
-from householder._linear_map import default_columns
+from householder._linear_map import frame_columns
 from householder._random import reflect_to_first, sizes
 from householder.jax import _check, _expressions
 from householder.jax._functional import apply, matrix
@@ -46,9 +46,7 @@ def frame(u: Any, phases: Any = None) -> Array:
     >>> f.shape, bool(jnp.allclose(f.T @ f, jnp.eye(3), atol=1e-6))
     ((100, 3), True)
     """
-    u, phases, transpose = default_columns("frame", u, phases)
-    if transpose:
-        raise ValueError("frame takes W itself, but u is its adjoint: W.matrix() forms that")
+    u, phases = frame_columns(u, phases)
     u, compute = _check.first("u", u)
     n, m = _validate.reflections(u)
     phases = _check.phases(phases, compute, (n,), (*u.shape[:-2], n))

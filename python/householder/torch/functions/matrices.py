@@ -9,7 +9,7 @@ from torch import Tensor
 
 import householder
 from householder import _validate
-from householder._linear_map import default_columns
+from householder._linear_map import frame_columns
 from householder._nearest import polar_factor
 from householder.torch._base import autocast, checks
 from householder.torch._base.dtypes import CORE_NAME
@@ -206,9 +206,7 @@ def frame(u: Tensor, phases: Tensor | None = None) -> Tensor:
     >>> torch.allclose(f.mT @ f, torch.eye(3, dtype=torch.float64))
     True
     """
-    u, phases, transpose = default_columns("frame", u, phases)
-    if transpose:
-        raise ValueError("frame takes W itself, but u is its adjoint: W.matrix() forms that")
+    u, phases = frame_columns(u, phases)
     compute = checks.operands(u)
     n, m = _validate.reflections(u)
     if phases is not None:
