@@ -65,7 +65,10 @@ def test_all_is_sorted_and_complete():
     assert hh.__all__ == sorted(public)
 
 
-@pytest.mark.parametrize(("name", "modules"), [("", []), (".torch", ["parametrizations"]), (".jax", [])])
+@pytest.mark.parametrize(
+    ("name", "modules"),
+    [("", []), (".torch", ["acceleration", "functions", "layers", "parametrizations"]), (".jax", [])],
+)
 def test_nothing_else_shows(run_script, name, modules):
     pytest.importorskip(f"householder{name}")
     out = run_script(f"""
