@@ -258,8 +258,8 @@ class Columns(Case):
         u, h, grad = torch.randn(self.n, self.m), torch.randn(self.B, self.n), torch.randn(self.B, self.n)
         explicit = rivals.explicit_columns
         exact = in_float64(explicit, (u, h), grad)
-        full = lambda u, h: ht.apply(u, h, shape="full")  # noqa: E731
-        yield of_tensors("householder.torch.apply, shape='full'", full, (u, h), grad, exact)
+        full = lambda u, h: ht.apply(ht.Reflections(u, columns="full"), h)  # noqa: E731
+        yield of_tensors("householder.torch.apply, full columns", full, (u, h), grad, exact)
         if self.m <= self.n:
             trapezoid = in_float64(rivals.with_last_number(rivals.explicit), (u, h), grad)
             yield of_tensors("householder.torch.apply", ht.apply, (u, h), grad, trapezoid)
@@ -303,7 +303,7 @@ class Reflected(Case):
             return h @ torch.linalg.householder_product(pad(a, (0, self.n - self.m)), tau).mT
 
         exact = in_float64(theirs, given, grad)
-        ours = lambda a, tau, h: ht.apply(a, h, tau=tau)  # noqa: E731
+        ours = lambda a, tau, h: ht.apply(ht.Reflections(a, tau), h)  # noqa: E731
         yield of_tensors("householder.torch.apply, tau", ours, given, grad, exact)
         yield of_tensors("torch.linalg.householder_product", theirs, given, grad, exact)
 

@@ -18,7 +18,7 @@ c = hh.forward(u, h)  # W h for each row, in O(n m) instead of O(n^2)
 w = hh.matrix(u)
 print(f"W h without W: differs from h W' by {np.abs(c - h @ w.T).max():.0e}")
 print(f"W is orthogonal: max |W'W - I| = {np.abs(w.T @ w - np.eye(n)).max():.0e}")
-print(f"the transpose inverts: {np.abs(hh.forward(u, c, transpose=True) - h).max():.0e}")
+print(f"the transpose inverts: {np.abs(hh.forward(hh.Reflections(u).H, c) - h).max():.0e}")
 
 target = rng.standard_normal(c.shape)
 gradients = hh.backward(u, h, c - target)  # of L = |c - target|^2 / 2
@@ -35,7 +35,7 @@ vectors = rng.standard_normal((1000, 32))
 print(f"a thousand matrices, one vector each: {hh.forward(matrices, vectors).shape}")
 
 z = rng.standard_normal((n, m)) + 1j * rng.standard_normal((n, m))
-v = hh.matrix(z, rng.uniform(-np.pi, np.pi, n))  # complex reflections and phases
+v = hh.matrix(hh.Reflections(z, phases=rng.uniform(-np.pi, np.pi, n)))  # complex reflections and phases
 print(f"unitary: max |V*V - I| = {np.abs(v.conj().T @ v - np.eye(n)).max():.0e}")
 
 x, h0 = rng.standard_normal((1000, 20, n)), rng.standard_normal(n)  # 1000 steps of 20 sequences

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from householder import _core, _cpu, _spec, _validate
 from householder._batch import arrange, sum_to
-from householder._linear_map import LinearMap, columns_of, default_columns, refuse_twice
+from householder._linear_map import DEFAULT, Columns, LinearMap, columns_of, default_columns
 from householder._types import WY, Array, Gradients, PhaseGradients, TauGradients
 
 _BACKENDS: dict[type, Any] = {np.ndarray: _cpu}
@@ -28,40 +28,26 @@ def apply(
     u: Any,
     h: Any,
     *,
-    tau: Any = None,
-    shape: str = "trapezoidal",
-    phases: Any = None,
-    transpose: bool = False,
     method: str = "auto",
 ) -> Array:
-    r"""Apply W, or its adjoint, to vectors: ``c = W h``.
+    r"""Apply W to vectors: ``c = W h``.
 
     .. math:: W = H(u_n) \cdots H(u_{n-m+1}), \qquad H(v) = I - 2 v v^* / |v|^2
 
     Column j (from 1) of ``u`` is ``j - 1`` zeros and then the reflection vector ``u_{n-j+1}``; entries above the
     diagonal are ignored. The scale of a column has no effect, and a zero column is the identity. If ``m == n``, the
     last column is the number ``u_1``, a factor on the last coordinate: ``W = W_1 diag(1, .., 1, u_1)``, which is
-    orthogonal for ``u_1 = 1`` and ``-1``. For complex u, ``W = W_1 diag(exp(i phases))``.
+    orthogonal for ``u_1 = 1`` and ``-1``. :class:`Reflections` describe other columns, phases, and the adjoint.
 
     Parameters
     ----------
     u : array, shape (..., n, m), or Reflections
         Reflections, ``1 <= m <= n`` (complex: ``m <= n - 1``); float32, float64, complex64 or complex128. Integers
         become float64 and float16 becomes float32. Arrays of other libraries are read in place if they are on the CPU;
-        the result is a NumPy array. :class:`Reflections` have tau, columns (``shape``) and phases of their own.
+        the result is a NumPy array.
     h : array, shape (..., n)
         Vectors, of u's dtype; integers are converted. Leading axes of u and h broadcast as in a generalised ufunc
         ``(n, m), (n) -> (n)``.
-    tau : array, shape (..., m), optional
-        One number per column: ``H(v) = I - tau v v*`` in place of ``2 / |v|^2``. 0 is the identity.
-    shape : {"trapezoidal", "full"}
-        "full": columns have n entries each, ``m`` is any number, and there is no ``u_1``. With tau, trapezoidal columns
-        are in LAPACK's format: the diagonal is one, and u's own diagonal is ignored. ``geqrf`` returns such a u.
-    phases : array, shape (n,), optional
-        Real angles, for complex u without tau; shared by all matrices.
-    transpose : bool
-        ``W* h`` instead of ``W h``. It is the inverse unless ``m == n`` and ``u_1`` is not 1 or -1, or tau does not
-        belong to reflections.
     method : {"auto", "reflections", "wy", "dense"}
         One reflection after the other, two products with n x m matrices, or one product with W; "auto" takes the
         fastest. With ``tau`` it never forms W, because the gradient of ``u`` would lose digits if ``tau`` is far from
@@ -94,45 +80,37 @@ def apply(
     >>> np.allclose(np.linalg.norm(hh.apply(u, h), axis=1), np.linalg.norm(h, axis=1))
     True
 
-    More reflections than coordinates, each along a vector of full length:
+    The adjoint is the inverse:
 
-    >>> hh.apply(rng.standard_normal((6, 20)), h, shape="full").shape
-    (10, 6)
-
-    The orthogonal factor of a QR decomposition, as LAPACK stores it:
-
-    >>> x = rng.standard_normal((6, 4))
-    >>> a, tau = np.linalg.qr(x, mode="raw")
-    >>> q, r = np.linalg.qr(x, mode="complete")
-    >>> np.allclose(hh.apply(a.T, h, tau=tau), h @ q.T)
+    >>> np.allclose(hh.apply(hh.Reflections(u).H, hh.apply(u, h)), h)
     True
     """
-    plain = type(u) is type(h) and (tau is None or type(tau) is type(u)) and _BACKENDS.get(type(u)) is _cpu
-    if phases is None and plain and u.ndim == 2:
+    is_object = isinstance(u, (LinearMap, Columns))
+    u, tau, phases, form, is_adjoint = columns_of(u) if is_object else (u, *DEFAULT)
+    if phases is None and type(u) is type(h) and _BACKENDS.get(type(u)) is _cpu and u.ndim == 2:
         try:
-            found = np.empty(h.shape, h.dtype)
-            _core.forward(u, h, found, None, transpose, method, False, shape, tau)
+            c: Array = np.empty(h.shape, h.dtype)
+            _core.forward(u, h, c, None, is_adjoint, method, False, form, tau)
         except (TypeError, ValueError, RuntimeError):
             pass  # the checks convert the arguments, or say what is wrong
         else:
-            return found
-    if isinstance(u, LinearMap):
-        refuse_twice(tau, phases, shape)
-        applied: Array = u.apply(h, transpose, method)
-        return applied
+            return c
     backend, u = backend_and_array("u", u)
     h = backend.operand("h", h, u)
-    n, _ = _validate.reflections(u, shape, tau is not None, h)
+    n, _ = _validate.reflections(u, form, tau is not None, h)
     _validate.vectors("h", h, n, u)
-    phases = _validate.phases(phases, u, n, backend)
-    columns = _columns(u, tau, shape, phases, backend)
-    transpose = _validate.flag("transpose", transpose)
+    phases = _validate.matrix_phases(phases, u, n, backend)
+    columns = _columns(u, tau, form, phases, backend)
     _validate.one_of("method", method, _spec.METHODS)
+    if phases is not None and phases.ndim > 1:  # the core takes one row of phases for all matrices
+        factors = backend.xp.exp(1j * phases).astype(u.dtype)
+        w = Columns(u, is_adjoint=is_adjoint)
+        return apply(w, h, method=method) * factors.conj() if is_adjoint else apply(w, h * factors, method=method)
     if u.ndim == 2:
-        c: Array = backend.forward(u, h, phases, transpose, method, **columns)
-        return c
+        single: Array = backend.forward(u, h, phases, is_adjoint, method, **columns)
+        return single
     batch = arrange(u.shape, h.shape)
-    c = backend.forward(u, batch.gather(h, backend.xp), phases, transpose, method, **columns)
+    c = backend.forward(u, batch.gather(h, backend.xp), phases, is_adjoint, method, **columns)
     return batch.scatter(c, backend.xp)
 
 
@@ -140,13 +118,13 @@ forward = apply
 """The same function, under the name of its pair :func:`backward`."""
 
 
-def _columns(u: Array, tau: Any, shape: str, phases: Any, backend: Any) -> dict[str, Any]:
+def _columns(u: Array, tau: Any, form: str, phases: Any, backend: Any) -> dict[str, Any]:
     """Return a backend's arguments for columns that are not the default."""
-    tau = _validate.tau(tau, u, shape, phases, backend)
-    return {} if _validate.is_default(tau, shape) else {"tau": tau, "shape": shape}
+    tau = _validate.tau(tau, u, form, phases, backend)
+    return {} if _validate.is_default(tau, form) else {"tau": tau, "form": form}
 
 
-def forward_tape(u: Any, h: Any, *, phases: Any = None, transpose: bool = False) -> tuple[Array, Array]:
+def forward_tape(u: Any, h: Any) -> tuple[Array, Array]:
     """Apply W and keep the intermediate vectors of Algorithm 1 for :func:`backward`.
 
     This stores ``n (m + 1)`` numbers per vector, and the backward pass recomputes nothing. The method is
@@ -157,8 +135,6 @@ def forward_tape(u: Any, h: Any, *, phases: Any = None, transpose: bool = False)
     u : array, shape (n, m), or Reflections
         One matrix of trapezoidal columns without tau; otherwise as in :func:`apply`.
     h : array, shape (..., n)
-    phases : array, shape (n,), optional
-    transpose : bool
 
     Returns
     -------
@@ -183,66 +159,22 @@ def forward_tape(u: Any, h: Any, *, phases: Any = None, transpose: bool = False)
            [ 1., -2.,  3.],
            [ 1.,  2.,  3.]])
     """
-    u, phases, transpose = default_columns("forward_tape", u, phases, transpose)
+    u, phases, is_adjoint = default_columns("forward_tape", u)
     backend, u = backend_and_array("u", u)
     h = backend.operand("h", h, u)
     n, _ = _validate.one_matrix(u, "forward_tape", h=h)
     _validate.vectors("h", h, n, u)
     phases = _validate.phases(phases, u, n, backend)
-    tape = backend.forward_tape(u, h, phases, _validate.flag("transpose", transpose))
+    tape = backend.forward_tape(u, h, phases, is_adjoint)
     return tape[..., 0, :].copy(), tape
 
 
 @overload
-def backward(
-    u: Any,
-    h: Any,
-    grad_c: Any,
-    *,
-    tau: None = None,
-    shape: str = "trapezoidal",
-    phases: None = None,
-    transpose: bool = False,
-    method: str = "auto",
-    tape: Any = None,
-) -> Gradients: ...
+def backward(u: LinearMap | Columns, h: Any, grad_c: Any, *, method: str = "auto", tape: Any = None) -> Any: ...
 @overload
+def backward(u: ArrayLike, h: Any, grad_c: Any, *, method: str = "auto", tape: Any = None) -> Gradients: ...
 def backward(
-    u: Any,
-    h: Any,
-    grad_c: Any,
-    *,
-    tau: ArrayLike,
-    shape: str = "trapezoidal",
-    phases: None = None,
-    transpose: bool = False,
-    method: str = "auto",
-    tape: None = None,
-) -> TauGradients: ...
-@overload
-def backward(
-    u: Any,
-    h: Any,
-    grad_c: Any,
-    *,
-    tau: None = None,
-    shape: str = "trapezoidal",
-    phases: ArrayLike,
-    transpose: bool = False,
-    method: str = "auto",
-    tape: Any = None,
-) -> PhaseGradients: ...
-def backward(
-    u: Any,
-    h: Any,
-    grad_c: Any,
-    *,
-    tau: Any = None,
-    shape: str = "trapezoidal",
-    phases: Any = None,
-    transpose: bool = False,
-    method: str = "auto",
-    tape: Any = None,
+    u: Any, h: Any, grad_c: Any, *, method: str = "auto", tape: Any = None
 ) -> Gradients | PhaseGradients | TauGradients:
     """Return a loss's gradients with respect to u, h, tau and phases, from its gradient for ``forward(u, h)``.
 
@@ -257,12 +189,6 @@ def backward(
     h : array, shape (..., n)
     grad_c : array
         The loss's gradient, in the shape of ``forward(u, h)``.
-    tau, phases : array, optional
-        As in :func:`apply`.
-    shape : {"trapezoidal", "full"}
-        As in :func:`apply`.
-    transpose : bool
-        As in :func:`apply`.
     method : {"auto", "reflections", "wy", "dense"}
         As in :func:`apply`.
     tape : array, shape (..., m + 1, n), optional
@@ -292,15 +218,14 @@ def backward(
     >>> bool(abs(grads.u).max() < 1e-14), np.allclose(grads.h, h)
     (True, True)
     """
-    u, tau, phases, shape, transpose = columns_of(u, tau, phases, shape, transpose)
+    u, tau, phases, form, is_adjoint = columns_of(u)
     backend, u = backend_and_array("u", u)
     h = backend.operand("h", h, u)
-    n, m = _validate.reflections(u, shape, tau is not None, h)
+    n, m = _validate.reflections(u, form, tau is not None, h)
     _validate.vectors("h", h, n, u)
     grad_c = backend.operand("grad_c", grad_c, u)
     phases = _validate.phases(phases, u, n, backend)
-    columns = _columns(u, tau, shape, phases, backend)
-    transpose = _validate.flag("transpose", transpose)
+    columns = _columns(u, tau, form, phases, backend)
     _validate.one_of("method", method, _spec.METHODS)
     if tape is not None:
         if columns:
@@ -312,15 +237,15 @@ def backward(
         _validate.shape("tape", tape, (*h.shape[:-1], m + 1, n))
         if backend.xp is np and not np.array_equal(tape[..., m, :], h, equal_nan=True):  # a device would be waited for
             raise ValueError("tape does not end in h: pass the tape that forward_tape returned for this h")
-        grads = backend.backward_tape(u, tape, grad_c, phases, transpose)
+        grads = backend.backward_tape(u, tape, grad_c, phases, is_adjoint)
     elif u.ndim == 2:
         _validate.shape("grad_c", grad_c, h.shape)
-        grads = backend.backward(u, h, grad_c, phases, transpose, method, **columns)
+        grads = backend.backward(u, h, grad_c, phases, is_adjoint, method, **columns)
     else:
         batch = arrange(u.shape, h.shape)
         _validate.shape("grad_c", grad_c, (*batch.shape, n))
         gathered = (batch.gather(a, backend.xp) for a in (h, grad_c))
-        grad_u, grad_h, *others = backend.backward(u, *gathered, phases, transpose, method, **columns)
+        grad_u, grad_h, *others = backend.backward(u, *gathered, phases, is_adjoint, method, **columns)
         grads = grad_u, sum_to(batch.scatter(grad_h, backend.xp), h.shape), *others
     grad_u, grad_h, *others = grads
     if columns.get("tau") is not None:
@@ -328,22 +253,19 @@ def backward(
     return Gradients(grad_u, grad_h) if phases is None else PhaseGradients(grad_u, grad_h, others[0])
 
 
-def matrix(u: Any, phases: Any = None, *, tau: Any = None, shape: str = "trapezoidal") -> Array:
+def matrix(u: Any) -> Array:
     """Form W.
 
     Parameters
     ----------
     u : array, shape (..., n, m), or Reflections
-    phases : array, shape (n,) or (..., n), optional
-        Real angles, for complex u only: shared by all matrices, or one row per matrix.
-    tau : array, shape (..., m), optional
-    shape : {"trapezoidal", "full"}
         As in :func:`apply`.
 
     Returns
     -------
     array, shape (..., n, n)
-        ``H(column 1) .. H(column m)``, times ``diag(1, .., 1, u_1)`` if ``m == n`` or ``diag(exp(i phases))``.
+        ``H(column 1) .. H(column m)``, times ``diag(1, .., 1, u_1)`` if ``m == n``, or times the phases of
+        :class:`Reflections`.
 
     Raises
     ------
@@ -357,19 +279,17 @@ def matrix(u: Any, phases: Any = None, *, tau: Any = None, shape: str = "trapezo
     array([[ 0.8, -0.6],
            [-0.6, -0.8]])
     """
-    if isinstance(u, LinearMap):
-        refuse_twice(tau, phases, shape)
-        w: Array = u.matrix()
-        return w
+    u, tau, phases, form, is_adjoint = columns_of(u)
     backend, u = backend_and_array("u", u)
-    n, _ = _validate.reflections(u, shape, tau is not None)
+    n, _ = _validate.reflections(u, form, tau is not None)
     phases = _validate.matrix_phases(phases, u, n, backend)
-    columns = _columns(u, tau, shape, phases, backend)
+    columns = _columns(u, tau, form, phases, backend)
+    w: Array
     if phases is None or phases.ndim == 1:
         w = backend.matrix(u, phases, **columns)
     else:
         w = backend.matrix(u, None, **columns) * backend.xp.exp(1j * phases[..., None, :]).astype(u.dtype)
-    return w
+    return w.swapaxes(-1, -2).conj() if is_adjoint else w
 
 
 def wy(u: Any) -> WY:
@@ -401,8 +321,8 @@ def wy(u: Any) -> WY:
     >>> np.allclose(np.eye(6) - v @ s @ v.T, hh.matrix(u)), np.allclose(t + t.T, v.T @ v)
     (True, True)
     """
-    u, phases, transpose = default_columns("wy", u)
-    if phases is not None or transpose:
+    u, phases, is_adjoint = default_columns("wy", u)
+    if phases is not None or is_adjoint:
         raise ValueError("wy takes reflections alone, but u is W with phases or an adjoint: pass W.u")
     backend, u = backend_and_array("u", u)
     _validate.reflections(u)

@@ -86,11 +86,11 @@ def forward(
     transpose: bool,
     method: str,
     tau: Array | None = None,
-    shape: str = "trapezoidal",
+    form: str = "trapezoidal",
 ) -> Array:
     """Return ``W h`` or ``W* h`` for ``u (..., n, m)`` and ``h (..., r, n)``, a matrix for each leading index of u."""
     out = np.empty(h.shape, h.dtype)
-    _core.forward(u, h, out, phases, transpose, method, False, shape, tau)
+    _core.forward(u, h, out, phases, transpose, method, False, form, tau)
     return out
 
 
@@ -102,11 +102,11 @@ def backward(
     transpose: bool,
     method: str,
     tau: Array | None = None,
-    shape: str = "trapezoidal",
+    form: str = "trapezoidal",
 ) -> tuple[Array, Array, Array | None, Array | None]:
     """Return the gradients of u, h, phases and tau."""
     gradients = np.empty(u.shape, u.dtype), np.empty(h.shape, h.dtype), _like(phases), _like(tau)
-    _core.backward(u, h, grad_c, gradients, phases, transpose, method, None, shape, tau)
+    _core.backward(u, h, grad_c, gradients, phases, transpose, method, None, form, tau)
     return gradients
 
 
@@ -127,10 +127,10 @@ def backward_tape(
     return gradients
 
 
-def matrix(u: Array, phases: Array | None, tau: Array | None = None, shape: str = "trapezoidal") -> Array:
+def matrix(u: Array, phases: Array | None, tau: Array | None = None, form: str = "trapezoidal") -> Array:
     """Return ``W (..., n, n)``."""
     out = np.empty((*u.shape[:-1], u.shape[-2]), u.dtype)
-    _core.matrix(u, out, phases, False, shape, tau)
+    _core.matrix(u, out, phases, False, form, tau)
     return out
 
 
@@ -189,7 +189,7 @@ def native_arguments(sequence: Sequence, steps: int, batch: int) -> tuple[Any, A
     if sequence.batch_sizes is None:
         sequence = sequence._replace(x=sequence.x.reshape(steps, batch, sequence.x.shape[-1]))
     inputs = *(getattr(sequence, name) for name in SequenceGradients._fields), sequence.batch_sizes
-    names = "nonlinearity", "negative_slope", "transpose", "reverse", "shape", "method"
+    names = "nonlinearity", "negative_slope", "transpose", "reverse", "form", "method"
     return inputs, tuple(getattr(sequence, name) for name in names)
 
 

@@ -68,12 +68,12 @@ class Factors(NamedTuple):
     """Diagonal of L, ``(*c, 1, n)``: ones and ``u_1``; None for ``L = I``."""
 
 
-def factors(lib: Library, u: Array, tau: Array | None, shape: str) -> Factors:
+def factors(lib: Library, u: Array, tau: Array | None, form: str) -> Factors:
     """Return the factors of W without phases."""
     (n, m), xp, last = u.shape[-2:], lib.xp, None
-    if m == n and not lib.is_complex(u) and _validate.is_default(tau, shape):
+    if m == n and not lib.is_complex(u) and _validate.is_default(tau, form):
         u, last = u[..., :-1], last_row(lib, u)
-    if shape == "trapezoidal":
+    if form == "trapezoidal":
         u = xp.tril(u) if tau is None else xp.tril(u, k=-1) + lib.eye(n, u)[..., :m]
     v = unit_columns(lib, u)[0] if tau is None else u
     wide = lib.cast(v, lib.wide(v))
@@ -96,10 +96,10 @@ def _core(lib: Library, f: Factors, projections: Array, transpose: bool) -> Arra
 
 
 def apply(
-    lib: Library, u: Array, h: Array, transpose: bool, tau: Array | None = None, shape: str = "trapezoidal"
+    lib: Library, u: Array, h: Array, transpose: bool, tau: Array | None = None, form: str = "trapezoidal"
 ) -> Array:
     """Compute ``W h`` or ``W* h`` for ``h (*c, *r, n)``."""
-    f, xp, lead, n = factors(lib, u, tau, shape), lib.xp, u.ndim - 2, h.shape[-1]
+    f, xp, lead, n = factors(lib, u, tau, form), lib.xp, u.ndim - 2, h.shape[-1]
     rows = xp.reshape(h, (*h.shape[:lead], prod(h.shape[lead:-1]), n))
     if f.last is not None and not transpose:
         rows = rows * f.last
@@ -111,9 +111,9 @@ def apply(
     return xp.reshape(rows, h.shape)
 
 
-def matrix(lib: Library, u: Array, tau: Array | None = None, shape: str = "trapezoidal") -> Array:
+def matrix(lib: Library, u: Array, tau: Array | None = None, form: str = "trapezoidal") -> Array:
     """Form ``W`` itself, ``(*c, n, n)``, without phases; it is rounded once, at the end."""
-    f = factors(lib, u, tau, shape)
+    f = factors(lib, u, tau, form)
     w = lib.eye(u.shape[-2], f.wide) - f.wide @ _core(lib, f, lib.adjoint(f.wide), False)
     return lib.cast(w if f.last is None else w * f.last, u.dtype)
 
@@ -197,13 +197,13 @@ def rnn(
     negative_slope: float,
     transpose: bool,
     reverse: bool,
-    shape: str,
+    form: str,
 ) -> tuple[Array, Array]:
     """Run the recurrence step by step with ``W`` formed once: all states and each sequence's last one.
 
     ``x`` is ``(*c, T, B, d)`` or, with ``batch_sizes``, ``(*c, rows, d)``. Every other array has the same leading axes.
     """
-    w, xp, kind, many = matrix(lib, u, tau, shape), lib.xp, x.dtype, u.ndim - 2
+    w, xp, kind, many = matrix(lib, u, tau, form), lib.xp, x.dtype, u.ndim - 2
     w = w if phases is None else turn(lib, w, phases[..., None, :])
     w = lib.adjoint(w) if transpose else w
     x = lib.cast(x, w.dtype)

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from householder import _validate
 from householder._api import backend_and_array, backward, matrix
+from householder._linear_map import Columns
 from householder._tangent import jvp
 from householder._types import Array
 
@@ -106,7 +107,7 @@ def _factor_one(backend: Any, q: Array, m: int, name: str) -> tuple[Array, Array
         if unitary:
             raise ValueError(
                 f"{name} was not found to be a product of m = {m} reflections with leading zeros and of phases: "
-                f"they leave max |q - matrix(u, phases)| at {remainder:.3g}; m = n - 1 = {n - 1} reach every unitary q"
+                f"they leave max |q - matrix(W)| at {remainder:.3g}; m = n - 1 = {n - 1} reach every unitary q"
             )
         raise ValueError(
             f"{name} is not a product of m = {m} reflections: they leave max |q - matrix(u)| at {remainder:.3g}"
@@ -126,7 +127,8 @@ def _polish(xp: Any, q: Array, u: Array, phases: Array, tolerance: float) -> tup
     left = xp.inf
     while True:
         u, phases = best
-        residual = wide.T - matrix(u, phases).T
+        w = Columns(u, phases=phases)
+        residual = wide.T - matrix(w).T
         remainder = float(abs(residual).max())
         if remainder <= tolerance or not remainder < 0.8 * left:
             break
@@ -134,17 +136,17 @@ def _polish(xp: Any, q: Array, u: Array, phases: Array, tolerance: float) -> tup
         step = (xp.zeros_like(u), xp.zeros_like(phases))
         direction, size = step, xp.inf
         for _ in range(STEPS):
-            gradients = backward(u, unit, residual, phases=phases)
+            gradients = backward(w, unit, residual)
             descent = (gradients.u, gradients.phases)
             square = sum((abs(a) ** 2).sum() for a in descent)
             if square == 0:
                 break
             direction = tuple(a + square / size * b for a, b in zip(descent, direction, strict=True))
             size = square
-            moved = jvp(u, unit, direction[0], xp.zeros_like(unit), phases=phases, tangent_phases=direction[1])
+            moved = jvp(w, unit, direction[0], xp.zeros_like(unit), tangent_phases=direction[1])
             length = square / (abs(moved) ** 2).sum()
             step = tuple(a + length * b for a, b in zip(step, direction, strict=True))
             residual = residual - length * moved
         best = (u + step[0], phases + step[1])
     found = (u.astype(q.dtype), phases.astype(q.real.dtype))
-    return *found, float(abs(q - matrix(*found)).max())
+    return *found, float(abs(q - matrix(Columns(found[0], phases=found[1]))).max())

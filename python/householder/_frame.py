@@ -5,24 +5,22 @@ from typing import Any
 
 from householder import _validate
 from householder._api import backend_and_array, forward, matrix
-from householder._linear_map import frame_columns
+from householder._linear_map import Columns, frame_columns
 from householder._types import Array
 
 
-def frame(u: Any, phases: Any = None) -> Array:
+def frame(u: Any) -> Array:
     """Form the first m columns of W, which are orthonormal, in O(n m) memory.
 
     Parameters
     ----------
     u : array, shape (..., n, m), or Reflections
         Trapezoidal columns without tau.
-    phases : array, shape (n,) or (..., n), optional
-        Real angles, for complex u only.
 
     Returns
     -------
     array, shape (..., n, m)
-        ``matrix(u, phases)[..., :m]``. If ``m == n``, its last column is multiplied by ``u_1``; LAPACK's ``orgqr``
+        ``matrix(u)[..., :m]``. If ``m == n``, its last column is multiplied by ``u_1``; LAPACK's ``orgqr``
         multiplies by -1.
 
     Raises
@@ -38,25 +36,28 @@ def frame(u: Any, phases: Any = None) -> Array:
     >>> np.allclose(f.T @ f, np.eye(3)), np.allclose(f, hh.matrix(u)[:, :3])
     (True, True)
     """
-    u, phases = frame_columns(u, phases)
+    u, phases = frame_columns(u)
     backend, u = backend_and_array("u", u)
     n, m = _validate.reflections(u)
     phases = _validate.matrix_phases(phases, u, n, backend)
-    columns = first_columns(u, m, backend.xp, forward, matrix)
+    columns = first_columns(Columns(u), m, backend.xp, forward, matrix)
     if phases is not None:
         columns = columns * backend.xp.exp(1j * phases[..., None, :m]).astype(u.dtype)
     found: Array = backend.xp.ascontiguousarray(columns)
     return found
 
 
-def first_columns(u: Any, k: int, xp: Any, apply: Callable[..., Any], matrix: Callable[..., Any], **where: Any) -> Any:
+def first_columns(
+    w: Columns, k: int, xp: Any, apply: Callable[..., Any], matrix: Callable[..., Any], **where: Any
+) -> Any:
     """Return the first k columns of W: of W itself where they are most of it, else the images of unit vectors.
 
-    ``apply`` and ``matrix`` are functions of u's library ``xp``, whose arrays are created with ``where``.
+    ``apply`` and ``matrix`` are functions of W's library ``xp``, whose arrays are created with ``where``.
     """
+    u = w.u
     n = u.shape[-2]
     if n < 2 * k:
-        return matrix(u)[..., :k]
+        return matrix(w)[..., :k]
     unit = xp.eye(k, n, dtype=u.dtype, **where).reshape(k, *(1,) * (u.ndim - 2), n)
     move = getattr(xp, "movedim", None) or xp.moveaxis  # torch's vmap knows the one and not the other
-    return move(apply(u, unit), 0, -1)
+    return move(apply(w, unit), 0, -1)

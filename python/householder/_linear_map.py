@@ -23,8 +23,6 @@ class LinearMap:
 
     _apply: Callable[..., Array]
     _matrix: Callable[..., Array]
-    _turn: Callable[[Array, Array], Array]
-    """Multiply an array by ``exp(i phases)``."""
     _array: Callable[[Any], Array]
     """Convert what is to be multiplied."""
     _conjugate: Callable[[Array], Array]
@@ -105,11 +103,7 @@ class LinearMap:
 
     def matrix(self) -> Array:
         """Form W, an array ``(..., n, n)``."""
-        w = self._matrix(self.u, self.phases, tau=self.tau, shape=self.columns)
-        if not self.is_adjoint:
-            return w
-        w = w.swapaxes(-1, -2)
-        return self._conjugate(w) if self._is_complex else w
+        return self._matrix(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         if copy is False:
@@ -122,12 +116,12 @@ class LinearMap:
     def __rmatmul__(self, x: Any) -> Array:
         """Multiply a vector ``(n,)`` or the rows of matrices ``(..., k, n)`` from the right."""
         x, transposed = self._factor("x @ W", x, -1), self.T
-        return transposed.apply(x) if x.ndim == 1 else transposed.apply_to_rows(x)
+        return self._apply(transposed, x) if x.ndim == 1 else transposed.apply_to_rows(x)
 
     def matmat(self, x: Any) -> Array:
         """Multiply a vector ``(n,)`` or the columns of matrices ``(..., n, k)``, as ``W @ x`` does."""
         x = self._factor("W @ x", x, -2)
-        return self.apply(x) if x.ndim == 1 else self.apply_to_rows(x.swapaxes(-1, -2)).swapaxes(-1, -2)
+        return self._apply(self, x) if x.ndim == 1 else self.apply_to_rows(x.swapaxes(-1, -2)).swapaxes(-1, -2)
 
     def matvec(self, x: Any) -> Array:
         """Return ``W @ x`` for ``x (n,)`` or ``(n, 1)``, as SciPy's solvers call it."""
@@ -140,16 +134,6 @@ class LinearMap:
     def rmatmat(self, x: Any) -> Array:
         """Return ``W.H @ x`` for ``x (n, k)``."""
         return self.H.matmat(x)
-
-    def apply(self, h: Array, transpose: bool = False, method: str = "auto") -> Array:
-        """Apply W, or its adjoint, to vectors in the last axis of ``h``, like the function ``apply``."""
-        transpose = self.is_adjoint != _validate.flag("transpose", transpose)
-        options = {"tau": self.tau, "shape": self.columns, "transpose": transpose, "method": method}
-        if self.phases is None or self.phases.ndim == 1:
-            return self._apply(self.u, h, phases=self.phases, **options)
-        if transpose:
-            return self._turn(self._apply(self.u, h, **options), -self.phases)
-        return self._apply(self.u, self._turn(h, self.phases), **options)
 
     def _factor(self, product: str, x: Any, axis: int) -> Array:
         """Return the other factor of a product as an array, with n entries along the axis that is summed over."""
@@ -165,51 +149,45 @@ class LinearMap:
     def apply_to_rows(self, rows: Array) -> Array:
         """Multiply all rows of each matrix ``(..., k, n)`` by one W."""
         if self.ndim == 2:
-            return self.apply(rows)
+            return self._apply(self, rows)
         tau = None if self.tau is None else self.tau[..., None, :]
         phases = self.phases if self.phases is None or self.phases.ndim == 1 else self.phases[..., None, :]
-        of_rows = self._of(self.u[..., None, :, :], tau, phases, self.columns, self.is_adjoint)
-        return of_rows.apply(rows)
+        return self._apply(self._of(self.u[..., None, :, :], tau, phases, self.columns, self.is_adjoint), rows)
 
 
 class Columns(NamedTuple):
-    """What functions compute with: arrays, the form of the columns, and whether W or W* is meant."""
+    """The product of reflections as the arrays that functions compute with. Layers pass it to functions as it is."""
 
     u: Any
-    tau: Any
-    phases: Any
-    shape: Any
-    transpose: Any
+    tau: Any = None
+    phases: Any = None
+    form: Any = "trapezoidal"
+    is_adjoint: bool = False
 
 
-def columns_of(u: Any, tau: Any, phases: Any, shape: Any, transpose: Any = False) -> Columns:
-    """Return the arguments of a function that takes W as an object or as arrays and options."""
-    if not isinstance(u, LinearMap):
-        return Columns(u, tau, phases, shape, transpose)
-    refuse_twice(tau, phases, shape)
-    return Columns(u.u, u.tau, u.phases, u.columns, u.is_adjoint != _validate.flag("transpose", transpose))
+DEFAULT = Columns(None)[1:]
+"""What describes W beside an array ``u``: trapezoidal columns, without tau and phases."""
 
 
-def refuse_twice(tau: Any, phases: Any, shape: Any) -> None:
-    """Expect no columns beside those of an object."""
-    others = {"tau": tau is not None, "phases": phases is not None, "shape": shape != "trapezoidal"}
-    for name, is_present in others.items():
-        if is_present:
-            raise ValueError(f"{name} is given, but u is an object W with its own: pass {name} to Reflections instead")
+def columns_of(w: Any) -> Columns:
+    """Return the columns of an object W, or those of a bare array ``u``."""
+    if isinstance(w, LinearMap):
+        return Columns(w.u, w.tau, w.phases, w.columns, w.is_adjoint)
+    return w if isinstance(w, Columns) else Columns(w)
 
 
-def default_columns(function: str, u: Any, phases: Any = None, transpose: Any = False) -> tuple[Any, Any, Any]:
-    """Return u, phases and transpose of a function that takes trapezoidal columns without tau."""
-    u, tau, phases, shape, transpose = columns_of(u, None, phases, "trapezoidal", transpose)
-    if not _validate.is_default(tau, shape):
+def default_columns(function: str, w: Any) -> tuple[Any, Any, bool]:
+    """Return u, the phases and whether the adjoint is meant, for a function of trapezoidal columns without tau."""
+    u, tau, phases, form, is_adjoint = columns_of(w)
+    if not _validate.is_default(tau, form):
         raise ValueError(f"{function} takes trapezoidal columns without tau, but u is W of others: apply takes these")
-    return u, phases, transpose
+    return u, phases, is_adjoint
 
 
-def frame_columns(u: Any, phases: Any) -> tuple[Any, Any]:
-    """Return u and phases of ``frame``, which takes W itself."""
-    u, phases, transpose = default_columns("frame", u, phases)
-    if transpose:
+def frame_columns(w: Any) -> tuple[Any, Any]:
+    """Return u and the phases for ``frame``, which takes W itself."""
+    u, phases, is_adjoint = default_columns("frame", w)
+    if is_adjoint:
         raise ValueError("frame takes W itself, but u is its adjoint: W.matrix() forms that")
     return u, phases
 

@@ -27,10 +27,6 @@ class Recurrence:
     input_weight : array, shape (n, d), optional
         V; without it, the identity.
     bias : array, shape (n,), optional
-    phases : array, shape (n,), optional
-    tau : array, shape (m,), optional
-    shape : {"trapezoidal", "full"}
-    transpose : bool
     method : {"auto", "wy", "dense"}
         As in :func:`rnn`.
 
@@ -63,18 +59,14 @@ class Recurrence:
         nonlinearity_bias: Any = None,
         input_weight: Any = None,
         bias: Any = None,
-        phases: Any = None,
-        tau: Any = None,
-        shape: str = "trapezoidal",
-        transpose: bool = False,
         method: str = "auto",
     ) -> None:
-        u, tau, phases, shape, transpose = columns_of(u, tau, phases, shape, transpose)
+        u, tau, phases, form, is_adjoint = columns_of(u)
         u = _cpu.array("u", u)
         width = u.shape[:1] if input_weight is None else _cpu.operand("input_weight", input_weight, u).shape[-1:]
         x = np.empty((0, 1, *width), u.dtype)
         parameters = input_weight, bias, phases
-        options = nonlinearity, negative_slope, nonlinearity_bias, transpose, False, method, tau, shape
+        options = nonlinearity, negative_slope, nonlinearity_bias, is_adjoint, False, method, tau, form
         _, sequence, _ = validated(Sequence._make((u, x, None, *parameters, None, *options)))
         self.__setstate__(copy.deepcopy(sequence))
 

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import numpy as np
-
 from householder import _spec, _validate
 from householder._api import apply, backend_and_array, matrix
 from householder._linear_map import LinearMap
@@ -21,11 +19,13 @@ class Reflections(LinearMap):
     u : array, shape (..., n, m)
         Reflections, as in :func:`apply`. The object refers to the arrays and copies none.
     tau : array, shape (..., m), optional
-        One number per column, as in :func:`apply`.
+        One number per column: :math:`H(v) = I - \tau v v^*` in place of :math:`2 / |v|^2`. 0 is the identity. Method
+        "auto" then never forms W, because the gradient of u would lose digits if tau is far from ``2 / |v|^2``.
     phases : array, shape (n,) or (..., n), optional
-        Real angles for complex u without tau: ``W = W_1 diag(exp(i phases))``.
+        Real angles theta for a complex u without tau: W is multiplied by ``diag(exp(i theta))`` from the right.
     columns : {"trapezoidal", "full"}
-        The form of the columns, which :func:`apply` calls ``shape``.
+        "full": columns have n entries each, ``m`` is any number, and there is no ``u_1``. With tau, trapezoidal columns
+        are in LAPACK's format: the diagonal is one, and the diagonal of u is ignored. ``geqrf`` returns such a u.
 
     Attributes
     ----------
@@ -81,7 +81,3 @@ class Reflections(LinearMap):
     @staticmethod
     def _conjugate(a: Array) -> Array:
         return a.conj()
-
-    @staticmethod
-    def _turn(h: Array, phases: Array) -> Array:
-        return (h * np.exp(1j * phases)).astype(h.dtype)

@@ -29,13 +29,9 @@ def rnn(
     nonlinearity_bias: Any = None,
     input_weight: Any = None,
     bias: Any = None,
-    phases: Any = None,
     batch_sizes: Any = None,
-    transpose: bool = False,
     reverse: bool = False,
     method: str = "auto",
-    tau: Any = None,
-    shape: str = "trapezoidal",
 ) -> tuple[Array, Array]:
     """Run a recurrence ``h_t = phi(W h_{t-1} + V x_t + b)`` for ``t = 1, .., T``.
 
@@ -59,19 +55,13 @@ def rnn(
         V. The projection of the inputs is then part of the call.
     bias : array, shape (n,), optional
         b, zero if None.
-    phases : array, shape (n,), optional
-        As in :func:`apply`.
     batch_sizes : sequence of int, optional
         Packs sequences of different lengths as torch's ``PackedSequence`` does: ``x`` has step 1 of all sequences, then
         step 2 of the first ``batch_sizes[1]`` of them, and so on. The sizes never increase.
-    transpose : bool
-        ``W*`` in place of W.
     reverse : bool
         Run from the last step to the first, ``h_t`` from ``h_{t+1}``; not with ``batch_sizes``.
     method : {"auto", "wy", "dense"}
-    tau : array, shape (m,), optional
-    shape : {"trapezoidal", "full"}
-        As in :func:`apply`.
+        The algorithm, as in :func:`apply`.
 
     Returns
     -------
@@ -106,9 +96,9 @@ def rnn(
     >>> h.shape
     (50, 8, 4)
     """
-    u, tau, phases, shape, transpose = columns_of(u, tau, phases, shape, transpose)
+    u, tau, phases, form, is_adjoint = columns_of(u)
     parameters = input_weight, bias, phases
-    options = nonlinearity, negative_slope, nonlinearity_bias, transpose, reverse, method, tau, shape
+    options = nonlinearity, negative_slope, nonlinearity_bias, is_adjoint, reverse, method, tau, form
     raw = Sequence._make((u, x, h0, *parameters, batch_sizes, *options))
     backend, sequence, extent = validated(raw)
     h: Array = backend.rnn(sequence, extent.steps, extent.batch)
@@ -125,13 +115,9 @@ def rnn_vjp(
     nonlinearity_bias: Any = None,
     input_weight: Any = None,
     bias: Any = None,
-    phases: Any = None,
     batch_sizes: Any = None,
-    transpose: bool = False,
     reverse: bool = False,
     method: str = "auto",
-    tau: Any = None,
-    shape: str = "trapezoidal",
 ) -> tuple[tuple[Array, Array], "SequenceVjp"]:
     """Return the results of :func:`rnn`, with a function that computes gradients.
 
@@ -142,20 +128,18 @@ def rnn_vjp(
     ----------
     u, x : array
         Reflections and inputs. All arguments are as for :func:`rnn`.
-    h0, nonlinearity_bias, input_weight, bias, phases, tau : array, optional
-        Initial states, parameters and scales of the columns.
+    h0, nonlinearity_bias, input_weight, bias : array, optional
+        Initial states and parameters.
     nonlinearity : str, default "leaky_relu"
         The function ``phi``.
     negative_slope : float
         Slope of the leaky ReLU.
     batch_sizes : sequence of int, optional
         Packs sequences of different lengths.
-    transpose, reverse : bool
-        ``W*`` in place of W, and from the last step to the first.
+    reverse : bool
+        Run from the last step to the first.
     method : {"auto", "wy", "dense"}
         The algorithm.
-    shape : {"trapezoidal", "full"}
-        The form of the columns.
 
     Returns
     -------
@@ -184,9 +168,9 @@ def rnn_vjp(
     >>> vjp(grad_last=np.ones((8, 4))).u.shape
     (4, 2)
     """
-    u, tau, phases, shape, transpose = columns_of(u, tau, phases, shape, transpose)
+    u, tau, phases, form, is_adjoint = columns_of(u)
     parameters = input_weight, bias, phases
-    options = nonlinearity, negative_slope, nonlinearity_bias, transpose, reverse, method, tau, shape
+    options = nonlinearity, negative_slope, nonlinearity_bias, is_adjoint, reverse, method, tau, form
     raw = Sequence._make((u, x, h0, *parameters, batch_sizes, *options))
     return _results_and_vjp(raw, None if h0 is None else np.shape(h0))
 
@@ -261,7 +245,7 @@ class SequenceVjp:
 def validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
     """Check and arrange every argument with the backend of u."""
     backend, u = backend_and_array("u", raw.u)
-    n, _ = _validate.one_matrix(u, "a sequence", raw.shape, raw.tau is not None)
+    n, _ = _validate.one_matrix(u, "a sequence", raw.form, raw.tau is not None)
     x = backend.operand("x", raw.x, u)
     sizes = None if raw.batch_sizes is None else _validate.batch_sizes(raw.batch_sizes)
     extent = _extent(x, n, sizes)
@@ -282,9 +266,8 @@ def validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
         nonlinearity_bias=_validate.optional(
             "nonlinearity_bias", raw.nonlinearity_bias, u, (moduli,), backend, real=True
         ),
-        transpose=_validate.flag("transpose", raw.transpose),
         reverse=_validate.direction(raw.reverse, sizes),
-        tau=_validate.tau(raw.tau, u, raw.shape, raw.phases, backend),
+        tau=_validate.tau(raw.tau, u, raw.form, raw.phases, backend),
     )
     return backend, sequence, extent
 

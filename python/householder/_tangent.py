@@ -16,9 +16,7 @@ def jvp(
     tangent_u: Any,
     tangent_h: Any,
     *,
-    phases: Any = None,
     tangent_phases: Any = None,
-    transpose: bool = False,
 ) -> Array:
     """Differentiate ``forward(u, h)`` along a direction: the Jacobian times the tangents of u, h and phases.
 
@@ -36,10 +34,8 @@ def jvp(
     h : array, shape (..., n)
     tangent_u, tangent_h : array
         In the shapes of u and h. Entries of ``tangent_u`` above the diagonal are ignored.
-    phases, tangent_phases : array, shape (n,), optional
-        Both or neither.
-    transpose : bool
-        As in :func:`apply`.
+    tangent_phases : array, shape (n,), optional
+        It is needed if u is W with phases.
 
     Returns
     -------
@@ -49,8 +45,8 @@ def jvp(
     Raises
     ------
     TypeError, ValueError
-        As in :func:`apply`, or a tangent does not have its argument's shape, or only one of phases and
-        tangent_phases is given.
+        As in :func:`apply`, or a tangent does not have its argument's shape, or W has phases
+        and tangent_phases are missing, or the reverse.
 
     Examples
     --------
@@ -62,7 +58,7 @@ def jvp(
     >>> bool(abs(hh.forward(u, h) @ hh.jvp(u, h, tangent, np.zeros(6))) < 1e-14)
     True
     """
-    u, phases, transpose = default_columns("jvp", u, phases, transpose)
+    u, phases, is_adjoint = default_columns("jvp", u)
     backend, u = backend_and_array("u", u)
     xp = backend.xp
     h, tangent_u, tangent_h = (
@@ -76,8 +72,7 @@ def jvp(
     phases = _validate.phases(phases, u, n, backend)
     tangent_phases = _validate.optional("tangent_phases", tangent_phases, u, (n,), backend, real=True)
     if (phases is None) != (tangent_phases is None):
-        raise ValueError("only one of phases and tangent_phases is given, expected both or neither")
-    transpose = _validate.flag("transpose", transpose)
+        raise ValueError("only one of W's phases and tangent_phases is given, expected both or neither")
     arrange(u.shape, h.shape)
 
     v, _, s = backend.wy(u)
@@ -89,17 +84,17 @@ def jvp(
     tangent_v = (directions - v * radial) / xp.where(norm == 0, xp.inf, norm)  # a zero column stays the identity
     v_adjoint, tangent_v_adjoint = (xp.swapaxes(a, -1, -2).conj() for a in (v, tangent_v))
     tangent_t = xp.triu(tangent_v_adjoint @ v + v_adjoint @ tangent_v, 1)
-    if transpose:
+    if is_adjoint:
         s, tangent_t = (xp.swapaxes(a, -1, -2).conj() for a in (s, tangent_t))
 
     d, tangent_d = _diagonal(u, tangent_u, phases, tangent_phases, xp)
-    d, tangent_d = (d.conj(), tangent_d.conj()) if transpose else (d, tangent_d)
-    a, tangent_a = (h, tangent_h) if transpose else (d * h, d * tangent_h + tangent_d * h)
+    d, tangent_d = (d.conj(), tangent_d.conj()) if is_adjoint else (d, tangent_d)
+    a, tangent_a = (h, tangent_h) if is_adjoint else (d * h, d * tangent_h + tangent_d * h)
     y = _multiply(s, _multiply(v_adjoint, a))
     moved = _multiply(tangent_v_adjoint, a) + _multiply(v_adjoint, tangent_a) - _multiply(tangent_t, y)
     tangent_y = _multiply(s, moved)
     tangent_c: Array = tangent_a - _multiply(tangent_v, y) - _multiply(v, tangent_y)
-    return d * tangent_c + tangent_d * (a - _multiply(v, y)) if transpose else tangent_c
+    return d * tangent_c + tangent_d * (a - _multiply(v, y)) if is_adjoint else tangent_c
 
 
 def _diagonal(u: Array, tangent_u: Array, phases: Any, tangent_phases: Any, xp: Any) -> tuple[Array, Array]:

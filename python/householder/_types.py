@@ -78,7 +78,7 @@ class Sequence(NamedTuple):
     reverse: bool
     method: str
     tau: Any = None
-    shape: str = "trapezoidal"
+    form: str = "trapezoidal"
 
 
 class Delta(NamedTuple):

@@ -15,16 +15,16 @@ from householder._types import Array
 
 
 def reflections(u: Any, columns: Any = "trapezoidal", has_tau: bool = False, h: Any = None) -> tuple[int, int]:
-    """Return ``n, m`` of ``u (..., n, m)``, an array or a tensor, with columns of this shape.
+    """Return ``n, m`` of ``u (..., n, m)``, an array or a tensor, with columns of this form.
 
     ``h``, the vectors of the call, may look like reflections instead; the message then says so.
     """
-    one_of("shape", columns, FORMS)
+    one_of("columns", columns, FORMS)
     shape = tuple(u.shape)
     n, m = shape[-2:] if len(shape) >= 2 else (0, 0)
     most = "" if columns == "full" else " <= n"
     if m < 1 or n < 1 or (most and m > n):
-        advice = "; shape='full' takes any number of columns" if m > n > 0 else ""
+        advice = "; Reflections(u, columns='full') take any number" if m > n > 0 else ""
         raise ValueError(f"u has shape {shape}, expected (..., n, m) with 1 <= m{most}{advice}{_are_swapped(u, h)}")
     if m == n and most and not has_tau and "complex" in str(u.dtype):
         raise ValueError(f"complex u has shape {shape}, expected m <= n - 1; phases (n,) supply the rest of U(n)")
@@ -77,7 +77,7 @@ def tau(value: Any, u: Array, columns: str, phases: Any, backend: Any) -> Array 
     if value is None and columns == "trapezoidal":
         return None
     if backend.xp is not np:
-        raise ValueError("shape='full' and tau need arrays on the CPU: move u there, or use torch")
+        raise ValueError("full columns and tau need arrays on the CPU: move u there, or use torch")
     not_both(phases, value)
     return optional("tau", value, u, of_tau(u.shape), backend)
 
@@ -138,9 +138,9 @@ def no_mask(name: str, value: Any) -> None:
                     no_mask(name, entry)
 
 
-def is_default(tau: Any, shape: str) -> bool:
+def is_default(tau: Any, form: str) -> bool:
     """Return whether columns are those that layers have: trapezoidal, without ``tau``."""
-    return tau is None and shape == "trapezoidal"
+    return tau is None and form == "trapezoidal"
 
 
 def one_of(name: str, value: Any, known: Collection[str]) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 import householder.jax as hj
-from tests.conftest import randn
+from tests.conftest import of_arrays, randn
 from tests.tester import oracle
 
 jax.config.update("jax_enable_x64", True)
@@ -28,12 +28,12 @@ def arrays(*shapes, dtype="float64"):
     return tuple(randn(rng, shape, dtype) for shape in shapes)
 
 
-def _columns(shape, transpose=False):
+def _columns(form, transpose=False):
     def ours(u, h, tau=None):
-        return hj.apply(u, h, tau=tau, shape=shape, transpose=transpose)
+        return of_arrays(hj.apply)(u, h, tau=tau, columns=form, transpose=transpose)
 
     def explicit(u, h, tau=None):
-        w = oracle.of_columns(u, tau, shape)
+        w = oracle.of_columns(u, tau, form)
         return ((w.mH if transpose else w) @ h.unsqueeze(-1)).squeeze(-1)
 
     return ours, explicit
@@ -41,7 +41,7 @@ def _columns(shape, transpose=False):
 
 def _rnn(*names, **options):
     def ours(u, x, *others):
-        return hj.rnn(u, x, **dict(zip(names, others, strict=True)), **options)
+        return of_arrays(hj.rnn)(u, x, **dict(zip(names, others, strict=True)), **options)
 
     def explicit(u, x, *others):
         known = {name: value for name, value in options.items() if name != "method"}
@@ -96,14 +96,16 @@ ALL = ("h0", "input_weight", "bias")
 CASES = {
     "apply": Case(hj.apply, oracle.apply, arrays((4, 2), (3, 4))),
     "apply transposed, m == n": Case(
-        partial(hj.apply, transpose=True), partial(oracle.apply, transpose=True), arrays((3, 3), (2, 3))
+        lambda u, h: hj.apply(hj.Reflections(u).H, h), partial(oracle.apply, transpose=True), arrays((3, 3), (2, 3))
     ),
     "apply many": Case(hj.apply, oracle.apply, arrays((2, 1, 4, 2), (3, 4))),
     "apply, complex": Case(
-        lambda u, h, p: hj.apply(u, h, phases=p), lambda u, h, p: oracle.apply(u, h, p), (*COMPLEX[:2], PHASES)
+        lambda u, h, p: hj.apply(hj.Reflections(u, phases=p), h),
+        lambda u, h, p: oracle.apply(u, h, p),
+        (*COMPLEX[:2], PHASES),
     ),
     "apply transposed, complex": Case(
-        lambda u, h, p: hj.apply(u, h, phases=p, transpose=True),
+        lambda u, h, p: hj.apply(hj.Reflections(u, phases=p).H, h),
         lambda u, h, p: oracle.apply(u, h, p, transpose=True),
         (*COMPLEX[:2], PHASES),
     ),
@@ -113,10 +115,12 @@ CASES = {
         *_columns("full", transpose=True), arrays((4, 3), (2, 4), (3,), dtype="complex128")
     ),
     "matrix, tau": Case(
-        lambda u, t: hj.matrix(u, tau=t), lambda u, t: oracle.of_columns(u, t, "trapezoidal"), arrays((2, 4, 3), (2, 3))
+        lambda u, t: hj.matrix(hj.Reflections(u, t)),
+        lambda u, t: oracle.of_columns(u, t, "trapezoidal"),
+        arrays((2, 4, 3), (2, 3)),
     ),
     "matrix, m == n": Case(hj.matrix, oracle.matrix, arrays((2, 3, 3))),
-    "matrix, complex": Case(hj.matrix, oracle.matrix, (COMPLEX[0], PHASES)),
+    "matrix, complex": Case(lambda u, p: hj.matrix(hj.Reflections(u, phases=p)), oracle.matrix, (COMPLEX[0], PHASES)),
     "rnn": Case(*_rnn(*ALL, nonlinearity="tanh"), arrays(*SIZES)),
     "rnn reversed, transposed, m == n": Case(
         *_rnn(*ALL, nonlinearity="tanh", transpose=True, reverse=True), arrays((4, 4), *SIZES[1:])
@@ -126,8 +130,8 @@ CASES = {
     ),
     "rnn, oplu": Case(*_rnn(nonlinearity="oplu"), arrays((4, 2), (2, 3, 4))),
     "rnn, modrelu": Case(*_rnn("nonlinearity_bias", nonlinearity="modrelu"), arrays((4, 2), (2, 3, 4), (2,))),
-    "rnn, tau": Case(*_rnn("h0", "tau", nonlinearity="tanh", shape="full"), arrays((4, 5), (2, 3, 4), (3, 4), (5,))),
-    "rnn, full columns": Case(*_rnn(nonlinearity="tanh", shape="full", reverse=True), arrays((4, 2), (2, 3, 4))),
+    "rnn, tau": Case(*_rnn("h0", "tau", nonlinearity="tanh", columns="full"), arrays((4, 5), (2, 3, 4), (3, 4), (5,))),
+    "rnn, full columns": Case(*_rnn(nonlinearity="tanh", columns="full", reverse=True), arrays((4, 2), (2, 3, 4))),
     "rnn, complex": Case(*_rnn("h0", "phases", nonlinearity="tanh"), (*COMPLEX, PHASES)),
     "rnn, complex modrelu": Case(
         *_rnn("h0", "nonlinearity_bias", nonlinearity="modrelu"), (*COMPLEX, *arrays((4,)))

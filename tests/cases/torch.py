@@ -4,6 +4,7 @@ import torch
 
 import householder.torch as ht
 from householder._spec import NONLINEARITIES
+from tests.conftest import of_arrays
 
 
 def results(function, tensors):
@@ -25,7 +26,7 @@ def _random(*shapes, dtype=torch.float64):
 
 def _sequence(*results, **options):
     def run(u, x, h0, input_weight, bias):
-        h, last_state = ht.rnn(u, x, h0, input_weight=input_weight, bias=bias, **options)
+        h, last_state = of_arrays(ht.rnn)(u, x, h0, input_weight=input_weight, bias=bias, **options)
         return (h, last_state)[results[0]] if results else torch.cat([h.flatten(), last_state.flatten()])
 
     return run
@@ -36,12 +37,12 @@ def _biased(nonlinearity):
 
 
 def _unitary(u, x, h0, phases, **options):
-    h, last = ht.rnn(u, x, h0, phases=phases, **options)
+    h, last = of_arrays(ht.rnn)(u, x, h0, phases=phases, **options)
     return torch.cat([h.flatten(), last.flatten()])
 
 
 def _of_columns(u, x, h0, tau, **options):
-    h, last = ht.rnn(u, x, h0, tau=tau, shape="full", **options)
+    h, last = of_arrays(ht.rnn)(u, x, h0, tau=tau, columns="full", **options)
     return torch.cat([h.flatten(), last.flatten()])
 
 
@@ -74,23 +75,23 @@ SIZES = ((4, 2), (3, 2, 3), (2, 4), (4, 3), (4,))  # u, x, h0, input_weight, bia
 
 CASES = {
     "apply": (ht.apply, _random((4, 2), (3, 4))),
-    "apply transposed": (lambda u, h: ht.apply(u, h, transpose=True), _random((4, 3), (4,))),
+    "apply transposed": (lambda u, h: ht.apply(ht.Reflections(u).H, h), _random((4, 3), (4,))),
     "apply, m == n": (ht.apply, _random((3, 3), (2, 3))),
-    "apply transposed, m == n": (lambda u, h: ht.apply(u, h, transpose=True), _random((3, 3), (2, 3))),
+    "apply transposed, m == n": (lambda u, h: ht.apply(ht.Reflections(u).H, h), _random((3, 3), (2, 3))),
     "apply many": (ht.apply, _random((2, 1, 4, 2), (3, 4))),
     "apply reflections": (lambda u, h: ht.apply(u, h, method="reflections"), _random((4, 2), (2, 4))),
-    "apply, full": (lambda u, h: ht.apply(u, h, shape="full"), _random((3, 5), (2, 3))),
-    "apply many, full": (lambda u, h: ht.apply(u, h, shape="full", transpose=True), _random((2, 1, 3, 4), (3, 3))),
-    "apply, tau": (lambda u, h, tau: ht.apply(u, h, tau=tau), _random((4, 3), (2, 4), (3,))),
+    "apply, full": (lambda u, h: ht.apply(ht.Reflections(u, columns="full"), h), _random((3, 5), (2, 3))),
+    "apply many, full": (lambda u, h: ht.apply(ht.Reflections(u, columns="full").H, h), _random((2, 1, 3, 4), (3, 3))),
+    "apply, tau": (lambda u, h, tau: ht.apply(ht.Reflections(u, tau), h), _random((4, 3), (2, 4), (3,))),
     "apply, full, tau": (
-        lambda u, h, tau: ht.apply(u, h, tau=tau, shape="full", transpose=True),
+        lambda u, h, tau: ht.apply(ht.Reflections(u, tau, columns="full").H, h),
         _random((3, 4), (2, 3), (4,)),
     ),
     "apply, tau, complex": (
-        lambda u, h, tau: ht.apply(u, h, tau=tau, shape="full"),
+        lambda u, h, tau: ht.apply(ht.Reflections(u, tau, columns="full"), h),
         _random((3, 2), (2, 3), (2,), dtype=torch.complex128),
     ),
-    "matrix, full": (lambda u: ht.matrix(u, shape="full"), _random((3, 4))),
+    "matrix, full": (lambda u: ht.matrix(ht.Reflections(u, columns="full")), _random((3, 4))),
     "householder_product": (ht.householder_product, _random((2, 4, 3), (2, 2))),
     "ormqr": (ht.ormqr, _random((4, 3), (3,), (4, 2))),
     "matrix": (ht.matrix, _random((4, 2))),
@@ -115,9 +116,12 @@ CASES = {
         for phi in NONLINEARITIES.values()
         if phi.has_bias
     },
-    "rnn, full": (lambda u, x: ht.rnn(u, x, nonlinearity="tanh", shape="full")[0], _random((3, 5), (3, 2, 3))),
+    "rnn, full": (
+        lambda u, x: ht.rnn(ht.Reflections(u, columns="full"), x, nonlinearity="tanh")[0],
+        _random((3, 5), (3, 2, 3)),
+    ),
     "rnn, tau": (
-        lambda u, x, tau: ht.rnn(u, x, nonlinearity="tanh", tau=tau, transpose=True)[0],
+        lambda u, x, tau: ht.rnn(ht.Reflections(u, tau).H, x, nonlinearity="tanh")[0],
         _random((4, 3), (3, 2, 4), (3,)),
     ),
     "rnn, full, tau": (
@@ -128,9 +132,9 @@ CASES = {
         lambda *tensors: _of_columns(*tensors, nonlinearity="identity", method="dense"),
         _random((3, 2), (3, 2, 3), (2, 3), (2,), dtype=torch.complex128),
     ),
-    "apply, complex": (lambda u, h, p: ht.apply(u, h, phases=p), [*COMPLEX[:2], PHASES]),
-    "apply transposed, complex": (lambda u, h, p: ht.apply(u, h, phases=p, transpose=True), [*COMPLEX[:2], PHASES]),
-    "matrix, complex": (ht.matrix, [COMPLEX[0], PHASES]),
+    "apply, complex": (lambda u, h, p: ht.apply(ht.Reflections(u, phases=p), h), [*COMPLEX[:2], PHASES]),
+    "apply transposed, complex": (lambda u, h, p: ht.apply(ht.Reflections(u, phases=p).H, h), [*COMPLEX[:2], PHASES]),
+    "matrix, complex": (lambda u, p: ht.matrix(ht.Reflections(u, phases=p)), [COMPLEX[0], PHASES]),
     "rnn, complex": (lambda *a: _unitary(*a, nonlinearity="identity"), [*COMPLEX, PHASES]),
     "rnn transposed, complex": (lambda *a: _unitary(*a, nonlinearity="identity", transpose=True), [*COMPLEX, PHASES]),
     "rnn reversed, complex": (lambda *a: _unitary(*a, nonlinearity="identity", reverse=True), [*COMPLEX, PHASES]),
@@ -138,7 +142,7 @@ CASES = {
     "rnn, complex tanh": (lambda *a: _unitary(*a, nonlinearity="tanh"), [*COMPLEX, PHASES]),
     "rnn, complex leaky": (lambda *a: _unitary(*a, nonlinearity="leaky_relu"), [*COMPLEX, PHASES]),
     "rnn, complex modrelu": (
-        lambda u, x, p, b: ht.rnn(u, x, phases=p, nonlinearity="modrelu", nonlinearity_bias=b)[0],
+        lambda u, x, p, b: ht.rnn(ht.Reflections(u, phases=p), x, nonlinearity="modrelu", nonlinearity_bias=b)[0],
         [*COMPLEX[:2], PHASES, *_random((4,))],
     ),
     "delta rule": (_delta, _random((1, 3, 1, 2), (1, 3, 1, 2), (1, 3, 2, 2), (1, 3, 2))),

@@ -28,6 +28,7 @@ from householder.torch._ops.library import are_plain
 from householder.torch._ops.route import NATIVE, Route, route
 from householder.torch.functions import rnn
 from tests.cases.torch import CASES, results
+from tests.conftest import of_arrays
 from tests.cuda import cuda_standin
 
 pytestmark = pytest.mark.skipif(not cuda_standin.HAS_COMPILER, reason="the emulator needs a C++ compiler")
@@ -145,7 +146,7 @@ def sequence_gradients(types, n, m, nonlinearity="tanh", **options):
     drawn["input_weight"] /= 3
     given = {name: a.to(options["half"]).to(types[name in ("x", "h0")]).requires_grad_() for name, a in drawn.items()}
     del options["half"]
-    h, last = ht.rnn(nonlinearity=nonlinearity, **given, **options)
+    h, last = of_arrays(ht.rnn)(nonlinearity=nonlinearity, **given, **options)
     grads = torch.autograd.grad([h.double().square().sum(), last.double().sum()], list(given.values()))
     return {"h": h.detach(), "last": last.detach()} | dict(zip(given, grads, strict=True))
 
@@ -310,8 +311,14 @@ def test_where_kernels_cannot_be_used_torch_operations_are(monkeypatch, broken, 
 
 
 COLUMNS = {
-    "full columns": lambda u, x: (ht.apply(u, x, shape="full"), ht.matrix(u, shape="full")),
-    "tau": lambda u, x: (ht.apply(u, x, tau=u[0]), ht.rnn(u, x, tau=u[0], nonlinearity="tanh")[0]),
+    "full columns": lambda u, x: (
+        ht.apply(ht.Reflections(u, columns="full"), x),
+        ht.matrix(ht.Reflections(u, columns="full")),
+    ),
+    "tau": lambda u, x: (
+        ht.apply(ht.Reflections(u, u[0]), x),
+        ht.rnn(ht.Reflections(u, u[0]), x, nonlinearity="tanh")[0],
+    ),
 }
 
 

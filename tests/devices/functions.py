@@ -11,6 +11,7 @@ import householder.torch as ht
 from householder import _notices
 from householder.torch._base import expressions, precision
 from tests.cases.torch import CASES, results
+from tests.conftest import of_arrays
 from tests.cuda import cuda_standin
 from tests.cuda.test_launch_torch import on_cuda as on_cuda
 from tests.devices import private_device
@@ -100,10 +101,10 @@ def test_compiled_sequences_are_not_unrolled(device):
         return graph.forward
 
     u, x, tau = (numbers(*shape).to(device) for shape in ((6, 3), (50, 2, 6), (3,)))
-    compiled = torch.compile(lambda *a: ht.rnn(*a[:2], tau=a[2])[0], fullgraph=True, backend=look)
+    compiled = torch.compile(lambda *a: of_arrays(ht.rnn)(*a[:2], tau=a[2])[0], fullgraph=True, backend=look)
     with torch.no_grad():
         found = compiled(u, x, tau)
-    torch.testing.assert_close(found.cpu(), ht.rnn(u.cpu(), x.cpu(), tau=tau.cpu())[0])
+    torch.testing.assert_close(found.cpu(), ht.rnn(ht.Reflections(u.cpu(), tau.cpu()), x.cpu())[0])
     assert sum(len(graph.graph.nodes) for graph in graphs) < 50
 
 

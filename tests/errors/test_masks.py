@@ -1,6 +1,6 @@
 """No function takes a masked array, in whatever argument: its mask would be dropped.
 
-Every parameter of every public function is tried. A function without calls in ``tests/cases/functions.py`` fails.
+Every parameter of every public function is tried. A function without calls in ``tests/operations.py`` fails.
 """
 
 import inspect
@@ -13,7 +13,16 @@ import householder as hh
 pytest.importorskip("jax", reason="needs jax")
 import jax
 
-from tests.cases.functions import CALLS, DELTA, FUNCTIONS, LIBRARIES, RESULTS, H, U
+from tests.operations import DELTA, FUNCTIONS, LIBRARIES, OPERATIONS, H, U, X
+
+RESULTS = {
+    "step of a recurrence": (hh.Recurrence(U).step, {"h": H[0], "x": H[1]}),
+    "gradients of a recurrence": (hh.rnn_vjp(U, X)[1], {"grad_h": X, "grad_last": X[0]}),
+    "gradients of the delta rule": (
+        hh.delta_rule_vjp(**DELTA)[1],
+        {"grad_o": np.ones((1, 3, 2, 4)), "grad_final_state": np.ones((2, 2, 4, 4))},
+    ),
+}
 
 
 def refuses(function, arguments, name):
@@ -29,7 +38,7 @@ def test_no_argument_may_be_a_masked_array(library, name):
     module, convert = LIBRARIES[library]
     function, left = getattr(module, name), set(inspect.signature(getattr(module, name)).parameters)
     with jax.enable_x64():
-        for call in CALLS[name]:
+        for call in OPERATIONS[name].calls:
             arguments = {key: convert(a) if isinstance(a, np.ndarray) else a for key, a in call.items()}
             function(**arguments)
             for argument in left & set(arguments):

@@ -9,7 +9,17 @@ import pytest
 
 import householder as hh
 from householder import _spec
-from tests.conftest import DOUBLES, METHODS, NONLINEARITIES, assert_close, each_nonlinearity, problem, randn, real_of
+from tests.conftest import (
+    DOUBLES,
+    METHODS,
+    NONLINEARITIES,
+    assert_close,
+    each_nonlinearity,
+    of_arrays,
+    problem,
+    randn,
+    real_of,
+)
 
 pytest.importorskip("jax", reason="needs jax")
 
@@ -111,19 +121,19 @@ def test_every_method_has_the_bits_of_numpys(method, dtype):
     u, h, g, _ = problem(40, 20, 30, dtype)
     for transpose in (False, True):
         options = {"method": method, "transpose": transpose}
-        c, pull = jax.vjp(partial(hj.apply, **options), u, h)
-        assert np.array_equal(c, hh.forward(u, h, **options))
-        for ours, theirs in zip(pull(g.conj()), hh.backward(u, h, g, **options), strict=True):
+        c, pull = jax.vjp(partial(of_arrays(hj.apply), **options), u, h)
+        assert np.array_equal(c, of_arrays(hh.forward)(u, h, **options))
+        for ours, theirs in zip(pull(g.conj()), of_arrays(hh.backward)(u, h, g, **options), strict=True):
             assert np.array_equal(np.conj(ours), theirs)
 
 
 def test_applications_of_given_tau_have_the_bits_of_numpys(dtype, rng):
     u, h, g, tau = (randn(rng, shape, dtype) for shape in ((9, 12), (4, 9), (4, 9), (12,)))
-    c, pull = jax.vjp(partial(hj.apply, shape="full"), u, h)
-    assert np.array_equal(c, hh.forward(u, h, shape="full"))
-    c, pull = jax.vjp(lambda u, h, tau: hj.apply(u, h, tau=tau, shape="full"), u, h, tau)
-    assert np.array_equal(c, hh.forward(u, h, tau=tau, shape="full"))
-    grads = hh.backward(u, h, g, tau=tau, shape="full")
+    c, pull = jax.vjp(partial(of_arrays(hj.apply), columns="full"), u, h)
+    assert np.array_equal(c, hh.forward(hh.Reflections(u, columns="full"), h))
+    c, pull = jax.vjp(lambda u, h, tau: hj.apply(hj.Reflections(u, tau, columns="full"), h), u, h, tau)
+    assert np.array_equal(c, hh.forward(hh.Reflections(u, tau, columns="full"), h))
+    grads = hh.backward(hh.Reflections(u, tau, columns="full"), h, g)
     for ours, theirs in zip(pull(g.conj()), (grads.u, grads.h, grads.tau), strict=True):
         assert np.array_equal(np.conj(ours), theirs)
 
@@ -133,7 +143,7 @@ def test_applications_of_given_tau_have_the_bits_of_numpys(dtype, rng):
 def test_the_expression_is_the_kernel(shape, dtype):
     u, h, _, _ = problem(*shape, dtype)
     for transpose in (False, True):
-        expected = hh.forward(u, h, transpose=transpose)
+        expected = of_arrays(hh.forward)(u, h, transpose=transpose)
         assert_close(_expressions.apply(u[None], h[None], transpose)[0], expected, factor=1000)
 
 

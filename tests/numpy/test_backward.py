@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import mutually_broadcastable_shapes
 
 import householder as hh
 from householder import reference
-from tests.conftest import METHODS, SIZES, assert_close, problem, randn
+from tests.conftest import METHODS, SIZES, assert_close, of_arrays, problem, randn
 
 
 def assert_gradients(actual, expected, dtype, factor=200):
@@ -24,7 +24,7 @@ def assert_gradients(actual, expected, dtype, factor=200):
 @pytest.mark.parametrize(("n", "m", "rows"), [(1, 1, 1), (2, 1, 3), (3, 3, 2), (8, 4, 5), (17, 16, 1), (33, 33, 9)])
 def test_gradients_follow_from_explicit_reflections(backend, dtype, n, m, rows, transpose, method):
     p = problem(n, m, rows, dtype)
-    grads = backend(hh.backward, p.u, p.h, p.g, transpose=transpose, method=method, **p.options)
+    grads = backend(of_arrays(hh.backward), p.u, p.h, p.g, transpose=transpose, method=method, **p.options)
     assert_gradients(grads, reference.backward(p.u, p.h, p.g, p.phases, transpose), dtype)
 
 
@@ -38,7 +38,7 @@ def test_gradients_follow_from_explicit_reflections(backend, dtype, n, m, rows, 
 )
 def test_gradients_around_the_edges_of_blocks(backend, dtype, n, m, rows, transpose, method, seed):
     p = problem(n, min(n, m), rows, dtype, seed)
-    grads = backend(hh.backward, p.u, p.h, p.g, transpose=transpose, method=method, **p.options)
+    grads = backend(of_arrays(hh.backward), p.u, p.h, p.g, transpose=transpose, method=method, **p.options)
     assert_gradients(grads, reference.backward(p.u, p.h, p.g, p.phases, transpose), dtype)
 
 
@@ -51,10 +51,12 @@ def test_gradients_are_finite_differences(backend, double, n, m, transpose):
 
     def loss(sign):
         options = {} if p.phases is None else {"phases": p.phases + sign * step * dphases}
-        c = backend(hh.forward, p.u + sign * step * du, p.h + sign * step * dh, transpose=transpose, **options)
+        c = backend(
+            of_arrays(hh.forward), p.u + sign * step * du, p.h + sign * step * dh, transpose=transpose, **options
+        )
         return np.vdot(p.g, c).real
 
-    grads = backend(hh.backward, p.u, p.h, p.g, transpose=transpose, **p.options)
+    grads = backend(of_arrays(hh.backward), p.u, p.h, p.g, transpose=transpose, **p.options)
     along = sum(np.vdot(gradient, d).real for gradient, d in zip(grads, (du, dh, dphases), strict=False))
     assert along == pytest.approx((loss(1) - loss(-1)) / (2 * step), rel=1e-7, abs=1e-7)
 
@@ -63,8 +65,8 @@ def test_gradients_are_finite_differences(backend, double, n, m, transpose):
 @pytest.mark.parametrize(("n", "m", "rows"), [(1, 1, 2), (5, 5, 4), (9, 4, 1), (33, 16, 20), (64, 64, 7)])
 def test_a_tape_gives_the_same_gradients(backend, dtype, n, m, rows, transpose):
     p = problem(n, m, rows, dtype)
-    _, tape = backend(hh.forward_tape, p.u, p.h, transpose=transpose, **p.options)
-    grads = backend(hh.backward, p.u, p.h, p.g, transpose=transpose, tape=tape, **p.options)
+    _, tape = backend(of_arrays(hh.forward_tape), p.u, p.h, transpose=transpose, **p.options)
+    grads = backend(of_arrays(hh.backward), p.u, p.h, p.g, transpose=transpose, tape=tape, **p.options)
     assert_gradients(grads, reference.backward(p.u, p.h, p.g, p.phases, transpose), dtype)
 
 
@@ -73,17 +75,17 @@ def test_a_tape_gives_the_same_gradients(backend, dtype, n, m, rows, transpose):
 def test_the_gradient_of_a_reflection_is_orthogonal_to_it(backend, dtype, method, transpose):
     """Since ``W(c U) = W(U)``, for every column ``Re u* dL/du = 0``."""
     p = problem(33, 17, 12, dtype)
-    grad_u = backend(hh.backward, p.u, p.h, p.g, transpose=transpose, method=method, **p.options).u
+    grad_u = backend(of_arrays(hh.backward), p.u, p.h, p.g, transpose=transpose, method=method, **p.options).u
     assert_close((np.tril(p.u).conj() * grad_u).real.sum(axis=0) / np.abs(grad_u).max(), np.zeros(17), dtype)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_no_gradient_above_the_diagonal(backend, dtype, method):
     p = problem(9, 8, 4, dtype)
-    grad_u = backend(hh.backward, p.u, p.h, p.g, method=method, **p.options).u
+    grad_u = backend(of_arrays(hh.backward), p.u, p.h, p.g, method=method, **p.options).u
     assert np.array_equal(grad_u, np.tril(grad_u))
     garbage = p.u + np.triu(np.full(p.u.shape, np.nan), 1).astype(dtype)
-    assert np.array_equal(backend(hh.backward, garbage, p.h, p.g, method=method, **p.options).u, grad_u)
+    assert np.array_equal(backend(of_arrays(hh.backward), garbage, p.h, p.g, method=method, **p.options).u, grad_u)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -92,7 +94,7 @@ def test_gradients_scale_inversely_with_their_columns(backend, dtype, scale, met
     p = problem(17, 9, 5, dtype)
     scales = np.where(np.arange(9) % 2, dtype.type(scale), 1).real
     expected = reference.backward(p.u, p.h, p.g, p.phases)
-    grads = backend(hh.backward, p.u * scales.astype(dtype), p.h, p.g, method=method, **p.options)
+    grads = backend(of_arrays(hh.backward), p.u * scales.astype(dtype), p.h, p.g, method=method, **p.options)
     assert_gradients([grads.u * scales, *grads[1:]], expected, dtype)
 
 
@@ -103,7 +105,7 @@ def test_columns_of_zero_or_subnormal_norm_have_no_gradient(backend, dtype, meth
     p.u[:, [0, 4, 8]] = 0
     expected = reference.backward(p.u, p.h, p.g, p.phases)
     p.u[-1, [0, 4, 8]] = fraction * np.finfo(dtype).tiny
-    grads = backend(hh.backward, p.u, p.h, p.g, method=method, **p.options)
+    grads = backend(of_arrays(hh.backward), p.u, p.h, p.g, method=method, **p.options)
     assert not grads.u[:, [0, 4, 8]].any()
     assert_gradients(grads, expected, dtype)
 
@@ -113,7 +115,7 @@ def test_columns_of_zero_or_subnormal_norm_have_no_gradient(backend, dtype, meth
 def test_nan_propagates(backend, dtype, method, where):
     p = problem(9, 4, 3, dtype)
     getattr(p, where)[-1, 0] = np.nan
-    grads = backend(hh.backward, p.u, p.h, p.g, method=method, **p.options)
+    grads = backend(of_arrays(hh.backward), p.u, p.h, p.g, method=method, **p.options)
     assert np.isnan(np.tril(grads.u)).any()
     assert np.isnan(grads.h[-1]).any() or where == "h"
 
@@ -141,7 +143,7 @@ def test_gradients_of_broadcast_arguments_are_summed(backend, dtype, n, m, lead,
         expected_phases += 0 if one[2] is None else one[2]
     expected = expected_u.reshape(u.shape), expected_h.reshape(h.shape)
     expected += () if p.phases is None else (expected_phases,)
-    assert_gradients(backend(hh.backward, u, h, g, transpose=transpose, **p.options), expected, dtype)
+    assert_gradients(backend(of_arrays(hh.backward), u, h, g, transpose=transpose, **p.options), expected, dtype)
 
 
 @pytest.mark.parametrize(("lead_u", "lead_h"), [((), (0,)), ((), (3, 0)), ((0,), (1,)), ((0,), ()), ((2, 0), (2, 1))])
@@ -166,7 +168,7 @@ def test_numbers_published_by_an_svd_rnn(backend):
     hw = [[0.103302006, -0.054793186, -1.091738764], [-0.190778604, -1.441472485, 0.097355267]]
     grad_u = [[-2.780749891, 0], [0.678133023, -0.774722297], [1.910334686, -0.638238318]]
     assert np.allclose(backend(hh.matrix, u), w, rtol=0, atol=2e-9)
-    assert np.allclose(backend(hh.forward, u, h, transpose=True), hw, rtol=0, atol=4e-9)
-    grads = backend(hh.backward, u, h, np.ones_like(h), transpose=True)
+    assert np.allclose(backend(of_arrays(hh.forward), u, h, transpose=True), hw, rtol=0, atol=4e-9)
+    grads = backend(of_arrays(hh.backward), u, h, np.ones_like(h), transpose=True)
     assert np.allclose(grads.h, [[-0.894195293, -0.728443219, -1.292201708]] * 2, rtol=0, atol=3e-9)
     assert np.allclose(grads.u, grad_u, rtol=0, atol=2e-8)

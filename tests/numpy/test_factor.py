@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import householder as hh
 from householder import reference
-from tests.conftest import COMPLEX_DTYPES, REAL_DTYPES, assert_close, problem, randn
+from tests.conftest import COMPLEX_DTYPES, REAL_DTYPES, assert_close, of_arrays, problem, product, randn
 
 
 def orthogonal(n, dtype, seed=0):
@@ -20,7 +20,7 @@ def assert_factors(backend, q, m=None):
     u, phases = factors if q.dtype.kind == "c" else (factors, None)
     assert u.dtype == q.dtype
     assert u.shape == (len(q), m or len(q) - (q.dtype.kind == "c"))
-    assert_close(backend(hh.matrix, u, phases), q)
+    assert_close(backend(of_arrays(hh.matrix), u, phases=phases), q)
     return u
 
 
@@ -122,8 +122,8 @@ def test_complex_products_of_few_reflections_are_found_again(dtype, diagonal):
     for n, m in shapes * 5:
         u = randn(rng, (n, m), np.dtype(dtype))
         u[np.arange(m), np.arange(m)] *= diagonal
-        w = hh.matrix(u, rng.uniform(-np.pi, np.pi, n).astype(u.real.dtype))
-        assert_close(hh.matrix(*hh.factor(w, m)), w)
+        w = hh.matrix(hh.Reflections(u, phases=rng.uniform(-np.pi, np.pi, n).astype(u.real.dtype)))
+        assert_close(product(*hh.factor(w, m)), w)
 
 
 @pytest.mark.slow_combinations
@@ -135,16 +135,16 @@ def test_complex_products_of_half_as_many_reflections_and_more_are_found_again(n
     for m in range((n + 1) // 2, n - 1):
         u = randn(rng, (n, m), np.dtype(complex))
         u[np.arange(m), np.arange(m)] *= diagonal
-        w = hh.matrix(u, rng.uniform(-np.pi, np.pi, n))
-        assert_close(hh.matrix(*hh.factor(w, m)), w)
+        w = hh.matrix(hh.Reflections(u, phases=rng.uniform(-np.pi, np.pi, n)))
+        assert_close(product(*hh.factor(w, m)), w)
 
 
 def test_the_search_for_signs_passes_columns_that_need_no_reflection():
     rng = np.random.default_rng(0)
     u = randn(rng, (8, 6), np.dtype(complex))
     u[:4, :4], u[:2, 4:] = 0, 0  # the first two columns of W are unit vectors
-    w = hh.matrix(u, rng.uniform(-np.pi, np.pi, 8))
-    assert_close(hh.matrix(*hh.factor(w, 6)), w)
+    w = hh.matrix(hh.Reflections(u, phases=rng.uniform(-np.pi, np.pi, 8)))
+    assert_close(product(*hh.factor(w, 6)), w)
 
 
 NOT_OF_TWO = r"not (found to be )?a product of m = 2 reflections"
@@ -173,7 +173,7 @@ def full_length(rng, n, m, dtype):
 @pytest.mark.parametrize("n", [5, 9, 17, 33])
 def test_one_complex_reflection_of_full_length_is_found(n):
     q = full_length(np.random.default_rng(n), n, 1, complex)
-    assert_close(hh.matrix(*hh.factor(q, 1)), q)
+    assert_close(product(*hh.factor(q, 1)), q)
 
 
 @pytest.mark.parametrize("n", [5, 9, 17, 33])
@@ -181,7 +181,7 @@ def test_more_are_not_reached_by_as_many_with_leading_zeros_and_the_error_says_s
     q = full_length(np.random.default_rng(n), n, 2, complex)
     with pytest.raises(ValueError, match=f"with leading zeros and of phases.*n - 1 = {n - 1} reach every"):
         hh.factor(q, 2)
-    assert_close(hh.matrix(*hh.factor(q)), q)
+    assert_close(product(*hh.factor(q)), q)
 
 
 @pytest.mark.parametrize(("n", "m"), [(5, 1), (7, 3), (9, 2), (8, 6)])
@@ -192,7 +192,8 @@ def test_complex_products_have_as_many_degrees_of_freedom_as_the_docstring_says(
     directions = [(d * i, np.zeros(n)) for d in (1, 1j) for i in np.eye(n * m).reshape(-1, n, m)]
     directions += [(np.zeros((n, m)), d) for d in np.eye(n)]
     moved = [
-        hh.jvp(u, eye, t.astype(complex), np.zeros_like(eye), phases=phases, tangent_phases=p) for t, p in directions
+        hh.jvp(hh.Reflections(u, phases=phases), eye, t.astype(complex), np.zeros_like(eye), tangent_phases=p)
+        for t, p in directions
     ]
     jacobian = np.stack([np.concatenate([c.real, c.imag]).ravel() for c in moved])
     assert np.linalg.matrix_rank(jacobian, tol=1e-8) == 2 * n * m - m**2 - m + n
@@ -218,7 +219,7 @@ def test_many_matrices_are_factored_at_once(backend, dtype, many):
     for seed, i in enumerate(np.ndindex(many)):
         q[i] = orthogonal(5, dtype, seed)
     factors = backend(hh.factor, q)
-    assert_close(hh.matrix(*factors) if dtype.kind == "c" else hh.matrix(factors), q)
+    assert_close(product(*factors) if dtype.kind == "c" else product(factors), q)
 
 
 def test_the_matrix_that_is_not_orthogonal_is_named():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import householder as hh
-from tests.conftest import COMPLEX_DTYPES, DTYPES, assert_close
+from tests.conftest import COMPLEX_DTYPES, DTYPES, assert_close, product
 
 N, SAMPLES = 3, 20_000
 
@@ -15,12 +15,12 @@ def matrices(request):
     rng = np.random.default_rng(0)
     if request.param == "float64":
         return hh.matrix(np.stack([hh.haar(N, rng=rng) for _ in range(SAMPLES)]))
-    return np.stack([hh.matrix(*hh.haar(N, rng=rng, dtype=request.param)) for _ in range(SAMPLES)])
+    return np.stack([product(*hh.haar(N, rng=rng, dtype=request.param)) for _ in range(SAMPLES)])
 
 
 def test_haar_is_orthogonal(dtype):
     factors = hh.haar(20, rng=0, dtype=dtype)
-    w = hh.matrix(*factors) if dtype.kind == "c" else hh.matrix(factors)
+    w = product(*factors) if dtype.kind == "c" else product(factors)
     assert w.dtype == dtype
     assert_close(w.conj().T @ w, np.eye(20), dtype)
 

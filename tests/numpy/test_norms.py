@@ -115,14 +115,14 @@ def test_vanishing_columns_have_no_gradient_in_any_formula(dtype, fraction):
     table, options = ht.decompositions(), (None, False, False, "auto", "full")
     decomposed = table[torch.ops.householder.apply.default]
     for function in (
-        lambda u: ht.apply(u, h, shape="full"),
+        lambda u: ht.apply(ht.Reflections(u, columns="full"), h),
         lambda u: expressions.apply(u, h, False, None, "full"),
         lambda u: decomposed(u, h, *options)[0],
         lambda u: torch.ops.householder.apply(u, h, *options)[0],
     ):
         leaf = u.clone().requires_grad_()
         result = function(leaf)
-        torch.testing.assert_close(result, ht.apply(without, h, shape="full"))
+        torch.testing.assert_close(result, ht.apply(ht.Reflections(without, columns="full"), h))
         (found,) = torch.autograd.grad(result.abs().square().sum() + result.real.sum(), leaf)
         assert not found[:, 1].any()
         assert found.isfinite().all()

@@ -100,7 +100,9 @@ def formed_by_a_sequence(u, phases=None):
     """W of the first of two steps; a single step would not form it."""
     n = len(u)
     eye = np.eye(n, dtype=u.dtype)
-    return hh.rnn(u, np.zeros((2, n, n), u.dtype), eye, phases=phases, nonlinearity="identity", method="dense")[0][0].T
+    return hh.rnn(
+        hh.Reflections(u, phases=phases), np.zeros((2, n, n), u.dtype), eye, nonlinearity="identity", method="dense"
+    )[0][0].T
 
 
 @pytest.mark.slow_combinations
@@ -119,7 +121,9 @@ def test_a_formed_matrix_is_as_orthogonal_as_one_rounded_from_float64(size, dtyp
             u = hh.snap(u)
         u = u.astype(dtype)
         wide = hh.matrix(
-            u.astype(np.result_type(dtype, np.float64)), phases if phases is None else phases.astype(float)
+            hh.Reflections(
+                u.astype(np.result_type(dtype, np.float64)), phases=phases if phases is None else phases.astype(float)
+            )
         )
         worst = np.maximum(worst, [departure(formed(u, phases)), departure(wide.astype(dtype))])
     assert worst[0] <= 1.5 * worst[1]

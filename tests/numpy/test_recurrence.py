@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import householder as hh
-from tests.conftest import assert_close, each_nonlinearity, randn
+from tests.conftest import assert_close, each_nonlinearity, of_arrays, randn
 from tests.numpy.test_sequence import Case
 
 
 def steps(case, **more):
     """The states that a recurrence finds, one step after the other."""
-    recurrence = hh.Recurrence(
+    recurrence = of_arrays(hh.Recurrence)(
         case.u, nonlinearity=case.options["nonlinearity"], transpose=case.options["transpose"], **case.arrays, **more
     )
     h = np.zeros(case.states, case.u.dtype) if case.h0 is None else case.h0
@@ -39,12 +39,13 @@ def test_any_size_and_method(dtype, n, m, method):
     assert_close(steps(case, method=method), case.expected(steps(case))[0], dtype)
 
 
-@pytest.mark.parametrize("form", [{}, {"shape": "full"}, {"tau": True}, {"tau": True, "shape": "full"}])
+@pytest.mark.parametrize("form", [{}, {"columns": "full"}, {"tau": True}, {"tau": True, "columns": "full"}])
 def test_columns_and_tau(dtype, form):
     rng = np.random.default_rng(0)
     u, x, h = randn(rng, (7, 3), dtype), randn(rng, (4, 2, 7), dtype), randn(rng, (2, 7), dtype)
     options = {**form, "tau": randn(rng, 3, dtype)} if "tau" in form else form
-    recurrence, expected = hh.Recurrence(u, **options), hh.rnn(u, x, h, **options)[0]
+    w = hh.Reflections(u, **options)
+    recurrence, expected = hh.Recurrence(w), hh.rnn(w, x, h)[0]
     for row, state in zip(x, expected, strict=True):
         h = recurrence.step(h, row)
         assert_close(h, state, dtype)

@@ -15,6 +15,7 @@ from tests.conftest import (
     SEQUENCE_METHODS,
     assert_close,
     each_nonlinearity,
+    of_arrays,
     problem,
     randn,
     real,
@@ -54,11 +55,11 @@ class Case:
         self.grad_h, self.grad_last = randn(rng, (*lead, n), dtype), randn(rng, self.states, dtype)
 
     def forward(self, backend, **more):
-        return backend(hh.rnn, self.u, self.x, self.h0, **self.arrays, **self.options, **more)[0]
+        return backend(of_arrays(hh.rnn), self.u, self.x, self.h0, **self.arrays, **self.options, **more)[0]
 
     def both(self, backend, **more):
         """The states, and the gradients of a loss of them."""
-        (h, _), vjp = backend(hh.rnn_vjp, self.u, self.x, self.h0, **self.arrays, **self.options, **more)
+        (h, _), vjp = backend(of_arrays(hh.rnn_vjp), self.u, self.x, self.h0, **self.arrays, **self.options, **more)
         return h, backend(vjp, self.grad_h, grad_last=self.grad_last)
 
     def in_time(self, a):
@@ -154,7 +155,7 @@ def test_states_with_gradients_are_those_without(backend, dtype):
 def test_gradients_belong_to_the_arguments_of_the_forward_pass(backend, dtype, nonlinearity):
     """No option is given twice, so none can be forgotten, and a second call of the function is as good as the first."""
     case = Case(dtype, width=3, bias=True, nonlinearity=nonlinearity, transpose=True, reverse=True)
-    (h, _), vjp = backend(hh.rnn_vjp, case.u, case.x, case.h0, **case.arrays, **case.options)
+    (h, _), vjp = backend(of_arrays(hh.rnn_vjp), case.u, case.x, case.h0, **case.arrays, **case.options)
     first = backend(vjp, case.grad_h, grad_last=case.grad_last)
     assert_gradients(first, case.expected(h)[1], dtype)
     for a, b in zip(backend(vjp, 2 * case.grad_h, grad_last=2 * case.grad_last), first, strict=True):
@@ -163,7 +164,7 @@ def test_gradients_belong_to_the_arguments_of_the_forward_pass(backend, dtype, n
 
 def test_states_that_gradients_are_computed_from_cannot_be_changed(dtype):
     case = Case(dtype)
-    (h, _), _ = hh.rnn_vjp(case.u, case.x, case.h0, **case.arrays)
+    (h, _), _ = of_arrays(hh.rnn_vjp)(case.u, case.x, case.h0, **case.arrays)
     with pytest.raises(ValueError, match="read-only"):
         h *= 2
 
@@ -181,7 +182,7 @@ def test_gradients_of_sequences_are_finite_differences(backend, double, nonlinea
         move = sign * 1e-6
         moved = {name: a + move * direction.arrays[name] for name, a in case.arrays.items()}
         h, h_last = backend(
-            hh.rnn, case.u + move * direction.u, case.x + move * direction.x, case.h0 + move * direction.h0,
+            of_arrays(hh.rnn), case.u + move * direction.u, case.x + move * direction.x, case.h0 + move * direction.h0,
             **moved, **case.options,
         )  # fmt: skip
         return (np.vdot(case.grad_h, h) + np.vdot(case.grad_last, h_last)).real
@@ -194,16 +195,16 @@ def test_gradients_of_sequences_are_finite_differences(backend, double, nonlinea
 
 def test_a_linear_sequence_without_input_is_a_power_of_w(backend, dtype):
     p = problem(8, 5, 3, dtype)
-    h, _ = backend(hh.rnn, p.u, np.zeros((4, 3, 8), dtype), p.h, nonlinearity="identity", **p.options)
+    h, _ = backend(of_arrays(hh.rnn), p.u, np.zeros((4, 3, 8), dtype), p.h, nonlinearity="identity", **p.options)
     c = p.h
     for t in range(4):
-        c = backend(hh.forward, p.u, c, **p.options)
+        c = backend(of_arrays(hh.forward), p.u, c, **p.options)
         assert_close(h[t], c)
 
 
 def test_norms_stay_for_a_long_time(backend, dtype):
     p = problem(16, 8, 2, dtype)
-    h, _ = backend(hh.rnn, p.u, np.zeros((2000, 2, 16), dtype), p.h, nonlinearity="identity", **p.options)
+    h, _ = backend(of_arrays(hh.rnn), p.u, np.zeros((2000, 2, 16), dtype), p.h, nonlinearity="identity", **p.options)
     drift = np.linalg.norm(h, axis=-1) / np.linalg.norm(p.h, axis=-1) - 1
     assert np.abs(drift).max() < 2000 * 2 * np.finfo(dtype).eps
 
@@ -211,8 +212,10 @@ def test_norms_stay_for_a_long_time(backend, dtype):
 def test_a_projected_input_is_the_raw_one_fused(backend, dtype):
     case = Case(dtype, 16, 4, 7, 3, width=5, bias=True)
     v, b = case.arrays.pop("input_weight"), case.arrays.pop("bias")
-    fused, _ = backend(hh.rnn, case.u, case.x, case.h0, input_weight=v, bias=b, **case.arrays, **case.options)
-    added, _ = backend(hh.rnn, case.u, case.x @ v.T + b, case.h0, **case.arrays, **case.options)
+    fused, _ = backend(
+        of_arrays(hh.rnn), case.u, case.x, case.h0, input_weight=v, bias=b, **case.arrays, **case.options
+    )
+    added, _ = backend(of_arrays(hh.rnn), case.u, case.x @ v.T + b, case.h0, **case.arrays, **case.options)
     assert_close(fused, added, dtype, factor=1000)
 
 
@@ -221,7 +224,7 @@ def test_a_projected_input_is_the_raw_one_fused(backend, dtype):
 )
 def test_the_last_states_are_those_in_which_each_sequence_ends(backend, dtype, options):
     case = Case(dtype, **options)
-    h, h_last = backend(hh.rnn, case.u, case.x, case.h0, **case.arrays, **case.options)
+    h, h_last = backend(of_arrays(hh.rnn), case.u, case.x, case.h0, **case.arrays, **case.options)
     lengths = [sum(size > b for size in case.rows) for b in range(case.batch)]
     in_time = case.in_time(h).reshape(-1, 6)
     ends = [in_time[sum(case.rows[: length - 1]) + b] for b, length in enumerate(lengths)]
@@ -252,7 +255,7 @@ def test_slope_of_the_leaky_relu(backend, dtype, slope):
 
 def test_default_nonlinearity_is_the_paper_s(backend, dtype):
     case = Case(dtype, nonlinearity="leaky_relu")
-    default, _ = backend(hh.rnn, case.u, case.x, case.h0, **case.arrays)
+    default, _ = backend(of_arrays(hh.rnn), case.u, case.x, case.h0, **case.arrays)
     assert np.array_equal(default, case.forward(backend, negative_slope=0.1))
 
 
@@ -270,7 +273,7 @@ def test_a_unitary_sequence_and_its_real_form_agree(backend, dtype):
     dtype = np.dtype(dtype)
     case = Case(dtype, 5, 3, 4, 2, width=3, nonlinearity="modrelu", bias=True)
     case.x = case.x.real.astype(dtype)
-    w = backend(hh.matrix, case.u, case.arrays["phases"])
+    w = backend(of_arrays(hh.matrix), case.u, phases=case.arrays["phases"])
     real_u = backend(hh.factor, hh.real_form(w))
     real = {
         "input_weight": hh.real_form(case.arrays["input_weight"], axis=0),
@@ -279,7 +282,7 @@ def test_a_unitary_sequence_and_its_real_form_agree(backend, dtype):
         "nonlinearity": "modrelu",
     }
     x, h0 = case.x.real.copy(), hh.real_form(case.h0, axis=-1)
-    (h, grads), ((real_h, _), vjp) = case.both(backend), backend(hh.rnn_vjp, real_u, x, h0, **real)
+    (h, grads), ((real_h, _), vjp) = case.both(backend), backend(of_arrays(hh.rnn_vjp), real_u, x, h0, **real)
     assert_close(real_h, hh.real_form(h, axis=-1), factor=1000)
     real_grads = backend(vjp, hh.real_form(case.grad_h, axis=-1), grad_last=hh.real_form(case.grad_last, axis=-1))
     assert_close(real_grads.x, grads.x.real, factor=1000)
@@ -331,10 +334,10 @@ def test_nan_propagates_to_every_later_state_of_its_sequence(backend, dtype, non
 
 def test_batch_sizes_may_be_any_integers(dtype):
     case = Case(dtype, sizes=[3, 2, 1], batch=3)
-    expected = hh.rnn(case.u, case.x, **case.arrays, **case.options)[0]
+    expected = of_arrays(hh.rnn)(case.u, case.x, **case.arrays, **case.options)[0]
     for sizes in (np.array([3, 2, 1], np.uint8), (3, 2, 1), np.array([3, 2, 1], ">i4")):
         case.options["batch_sizes"] = sizes
-        assert np.array_equal(hh.rnn(case.u, case.x, **case.arrays, **case.options)[0], expected)
+        assert np.array_equal(of_arrays(hh.rnn)(case.u, case.x, **case.arrays, **case.options)[0], expected)
 
 
 @pytest.mark.parametrize("bias", [1.0, 0.3])
@@ -342,7 +345,7 @@ def test_moduli_that_are_lost_beside_the_bias_have_finite_gradients(backend, bia
     """modReLU's derivative is found from its outputs: along z it is one, however small z."""
     u, x = np.eye(2, 1, dtype="float32"), np.array([[1e-9, 0]], "float32")
     options = {"nonlinearity": "modrelu", "nonlinearity_bias": np.array([bias], "float32")}
-    (h, _), vjp = backend(hh.rnn_vjp, u, x, **options)
+    (h, _), vjp = backend(of_arrays(hh.rnn_vjp), u, x, **options)
     grads = backend(vjp, np.array([[1, 0]], "float32"))
     assert_close(h, [[bias, 0]])
     assert_close(grads.x, [[1, 0]])

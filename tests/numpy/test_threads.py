@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import householder as hh
-from tests.conftest import METHODS, NONLINEARITIES, SEQUENCE_METHODS, problem
+from tests.conftest import METHODS, NONLINEARITIES, SEQUENCE_METHODS, of_arrays, problem
 
 
 @pytest.fixture(autouse=True)
@@ -23,17 +23,17 @@ def results(n, m, rows, dtype):
     """One of everything, as a list of arrays."""
     p = problem(n, m, rows, dtype)
     for method in METHODS:
-        yield hh.forward(p.u, p.h, method=method, **p.options)
-        yield from hh.backward(p.u, p.h, p.g, method=method, **p.options)
+        yield of_arrays(hh.forward)(p.u, p.h, method=method, **p.options)
+        yield from of_arrays(hh.backward)(p.u, p.h, p.g, method=method, **p.options)
     yield from hh.wy(p.u)
-    yield hh.matrix(p.u, p.phases)
+    yield hh.matrix(hh.Reflections(p.u, phases=p.phases))
     many = np.stack([p.u + i for i in range(9)]).astype(p.u.dtype)
     yield from hh.backward(many[:, None], p.h, np.stack([p.g] * 9))
     phi = "relu" if "relu" in NONLINEARITIES[np.dtype(dtype).kind] else "identity"
     for method in SEQUENCE_METHODS:
         sequence = {"input_weight": p.h[: min(rows, 3)].T.copy(), "nonlinearity": phi, "method": method, **p.options}
         x = np.random.default_rng(0).standard_normal((20, rows, min(rows, 3))).astype(p.u.dtype)
-        (h, _), vjp = hh.rnn_vjp(p.u, x, p.h, **sequence)
+        (h, _), vjp = of_arrays(hh.rnn_vjp)(p.u, x, p.h, **sequence)
         yield h
         yield from (a for a in vjp(h) if a is not None)
 

@@ -52,12 +52,12 @@ def dtype_of(kind):
 
 def reflections(value, columns="trapezoidal"):
     kind, n, m = value.split(",")
-    hh.matrix(np.ones((int(n), int(m)), dtype_of(kind)), shape=columns)
+    hh.matrix(hh.Reflections(np.ones((int(n), int(m)), dtype_of(kind)), columns=columns))
 
 
 def phases(value):
     kind, length = value.split(",")
-    hh.matrix(np.ones((3, 1), dtype_of(kind)), phases=np.zeros(int(length)))
+    hh.matrix(hh.Reflections(np.ones((3, 1), dtype_of(kind)), phases=np.zeros(int(length))))
 
 
 def factor(value):

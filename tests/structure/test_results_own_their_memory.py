@@ -10,7 +10,7 @@ import householder as hh
 pytest.importorskip("jax", reason="needs jax")
 import jax
 
-from tests.cases.functions import ATTENTION, CALLS, DELTA, FUNCTIONS, LIBRARIES, C, F, U, X
+from tests.operations import ATTENTION, DELTA, FUNCTIONS, LIBRARIES, OPERATIONS, C, F, U, X
 
 NO_STEPS = {name: F((1, 0, 2, 4)) for name in ("q", "k", "v")} | {"initial_state": F((1, 2, 4, 4))}
 LAST = {"output_final_state": True}
@@ -52,7 +52,7 @@ def apart(results, arguments):
 @pytest.mark.parametrize(("library", "name"), FUNCTIONS)
 def test_results_share_memory_with_nothing(library, name):
     module, convert = LIBRARIES[library]
-    for call in [*CALLS[name], *FURTHER.get(name, [])]:
+    for call in [*OPERATIONS[name].calls, *FURTHER.get(name, [])]:
         with jax.enable_x64():
             arguments = {key: convert(a) if isinstance(a, np.ndarray) else a for key, a in call.items()}
             results = getattr(module, name)(**arguments)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import householder as hh
+from tests.conftest import of_arrays
 
 ht, hj = (pytest.importorskip(f"householder.{name}") for name in ("torch", "jax"))
 import jax  # noqa: E402
@@ -53,7 +54,7 @@ def problems(dtype):
     drawn = arrays(rng, dtype)
     u, h, x, phases = drawn(2, 6, 3), drawn(4, 1, 6), drawn(7, 2, 6), rng.uniform(-3, 3, 6)
     phases = {"phases": phases} if dtype == "complex128" else {}
-    full, tau = {"shape": "full"}, {"tau": drawn(2, 3)}
+    full, tau = {"columns": "full"}, {"tau": drawn(2, 3)}
     for options in ({}, {"transpose": True}, phases, full, tau, {**full, **tau}):
         yield "apply", (u, h), options
     for options in ({}, phases, full, tau, {**full, **tau}):
@@ -65,7 +66,7 @@ def problems(dtype):
     for options in ({}, phases, {"h0": drawn(3, 6)}, full):
         yield "rnn", (u[0], drawn(8, 6)), {"batch_sizes": np.array(sizes), "input_weight": drawn(6, 6), **options}
     yield "factor", (hh.nearest(drawn(2, 5, 5)),), {}
-    yield "factor", (hh.matrix(u[0], **phases),), {"m": 3}
+    yield "factor", (of_arrays(hh.matrix)(u[0], **phases),), {"m": 3}
     yield "nearest", (drawn(2, 5, 3),), {}
     yield "haar", (5,), {"rng": 3, "size": 2, "dtype": dtype}
     yield "haar", (5, 2), {"rng": 3, "dtype": dtype}
@@ -89,7 +90,13 @@ def called(library, convert, name, arguments, options):
     if "dtype" in given and library is ht:
         given["dtype"] = getattr(torch, given["dtype"])
     positional = (convert(a) if isinstance(a, np.ndarray) else a for a in arguments)
-    return numbers(getattr(library, name)(*positional, **given))
+    return numbers(function_of(library, name)(*positional, **given))
+
+
+def function_of(library, name):
+    """The function; those of W take its arrays."""
+    function = getattr(library, name)
+    return of_arrays(function) if name in ("apply", "matrix", "frame", "rnn") else function
 
 
 def numbers(results):
@@ -109,7 +116,7 @@ def test_results_are_the_same(dtype, compiled):
                     "batch_sizes",
                     "cu_seqlens",
                 }
-                function = partial(getattr(hj, name), **{key: options[key] for key in options.keys() - traced})
+                function = partial(function_of(hj, name), **{key: options[key] for key in options.keys() - traced})
                 found = numbers(jax.jit(function)(*arguments, **{key: options[key] for key in traced}))
             else:
                 found = called(hj, np.asarray, name, arguments, options)
@@ -127,7 +134,7 @@ def test_a_key_draws_haar_matrices(dtype):
         draw = jax.jit(lambda key: hj.haar(3, rng=key, dtype=dtype, size=(2000,)))
         found = draw(jax.random.key(0))
         u, phases = found if dtype == "complex128" else (found, None)
-        w = np.asarray(hj.matrix(u, phases))
+        w = np.asarray(hj.matrix(hj.Reflections(u, phases=phases)))
     assert np.allclose(w @ w.conj().swapaxes(-1, -2), np.eye(3))
     trace, det = np.trace(w, axis1=1, axis2=2), np.linalg.det(w)
     assert abs(trace.mean()) < 0.1

@@ -72,21 +72,21 @@ def matrix(u, phases=None, smallest=0.0):
     return w if phases is None else w * torch.exp(1j * phases)
 
 
-def vectors(u, has_tau, shape):
+def vectors(u, has_tau, columns):
     """The vectors of the reflections: LAPACK's trapezoidal ones begin with a one."""
-    if shape == "full":
+    if columns == "full":
         return u
     return u.tril(-1) + torch.eye(*u.shape[-2:], dtype=u.dtype) if has_tau else u.tril()
 
 
-def of_columns(u, tau, shape, smallest=0.0):
-    """``W`` of columns of any shape, ``I - tau v v*`` multiplied out; without tau, as :func:`matrix` has it."""
+def of_columns(u, tau, columns, smallest=0.0):
+    """``W`` of columns of either form, ``I - tau v v*`` multiplied out; without tau, as :func:`matrix` has it."""
     n, m = u.shape[-2:]
     eye = torch.eye(n, dtype=u.dtype)
-    columns = rounded(vectors(u, tau is not None, shape).mT).mT
+    v_all = rounded(vectors(u, tau is not None, columns).mT).mT
     w = eye.expand(*u.shape[:-2], n, n)
     for j in range(m):
-        v = columns[..., j]
+        v = v_all[..., j]
         if tau is None:
             square = (v * v.conj()).real.sum(-1)
             present = square.detach().sqrt() >= max(smallest, torch.finfo(square.dtype).tiny)
@@ -199,7 +199,7 @@ def rnn(
     bias=None,
     phases=None,
     tau=None,
-    shape="trapezoidal",
+    columns="trapezoidal",
     nonlinearity_bias=None,
     batch_sizes=None,
     nonlinearity="leaky_relu",
@@ -210,10 +210,10 @@ def rnn(
 ):
     """All states and the last ones of ``h_t = phi(W h_{t-1} + V x_t + b)``, one step after the other."""
     n = u.shape[0]
-    if tau is None and shape == "trapezoidal":
+    if tau is None and columns == "trapezoidal":
         w = matrix(u, phases, smallest)
     else:
-        w = of_columns(u, tau, shape, smallest)
+        w = of_columns(u, tau, columns, smallest)
         w = w if phases is None else w * torch.exp(1j * phases)
     w = w.mH if transpose else w
     a = rounded(x if input_weight is None else x @ rounded(input_weight).mT)

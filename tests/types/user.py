@@ -20,8 +20,8 @@ matrix: NDArray[np.float64] = hh.matrix(u)
 random: NDArray[np.float64] = hh.haar(6, 3)
 whole: NDArray[np.float32] = hh.haar(6, rng=0, dtype=np.float32)
 unitary_u, phases = hh.haar(6, dtype="complex128")
-unitary: NDArray[np.complex128] = hh.matrix(unitary_u, phases)
-grad_phases: NDArray[np.float64] = hh.backward(unitary_u, unitary, unitary, phases=phases).phases
+unitary: NDArray[np.complex128] = hh.matrix(hh.Reflections(unitary_u, phases=phases))
+grad_phases: NDArray[np.float64] = hh.backward(hh.Reflections(unitary_u, phases=phases), unitary, unitary).phases
 reflections: NDArray[np.float64] = hh.factor(np.eye(3))
 again, phases = hh.factor(unitary)
 few: NDArray[np.complex128] = hh.haar(6, 2, dtype=np.complex128)

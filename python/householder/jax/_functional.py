@@ -7,29 +7,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from householder import _spec, _validate
-from householder._linear_map import LinearMap, columns_of, refuse_twice
+from householder._linear_map import columns_of
 from householder.jax import _check, _ops
 
 if TYPE_CHECKING:
     from jax import Array
 
 
-def apply(
-    u: Any,
-    h: Any,
-    *,
-    tau: Any = None,
-    shape: str = "trapezoidal",
-    phases: Any = None,
-    transpose: bool = False,
-    method: str = "auto",
-) -> Array:
-    r"""Compute ``c = W h``, or ``W* h``, for vectors in the last axis of ``h``, without forming ``W``.
+def apply(u: Any, h: Any, *, method: str = "auto") -> Array:
+    r"""Compute ``c = W h`` for vectors in the last axis of ``h``, without forming ``W``.
 
     :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, :math:`H(v) = I - 2 v v^* / |v|^2`. Column ``j`` of ``u``
     reflects the entries from ``j`` on. Entries of ``u`` above the diagonal are ignored and have zero gradient. The
     scale of a column has no effect, and a zero column is the identity. For real ``m == n``, the last column is the
-    number ``u_1``, which multiplies the last entry of ``h``.
+    number ``u_1``, which multiplies the last entry of ``h``. :class:`Reflections` describe other columns, phases and
+    the adjoint.
 
     Parameters
     ----------
@@ -38,17 +30,6 @@ def apply(
     h : Array, shape (..., n)
         Vectors, of the dtype of ``u`` or, with a float32 ``u``, of a half type. Leading axes broadcast:
         ``(..., n, m), (..., n) -> (..., n)``.
-    tau : Array, shape (..., m), optional
-        One number per column: :math:`H(v) = I - \tau v v^*` in place of :math:`2 / |v|^2`. 0 is the identity.
-    shape : {"trapezoidal", "full"}
-        "full": columns have n entries each, ``m`` is any number, and there is no ``u_1``. With ``tau``, trapezoidal
-        columns are in LAPACK's format: the diagonal is one, and the diagonal of ``u`` is ignored.
-    phases : Array, shape (n,), optional
-        Real ``theta`` for a complex ``u`` without ``tau``: ``W`` is multiplied by ``diag(exp(i theta))`` from the
-        right.
-    transpose : bool
-        Apply the adjoint ``W*``. It is the inverse unless ``m == n`` and ``|u_1| != 1``, or ``tau`` is not a
-        reflection's.
     method : {"auto", "reflections", "wy", "dense"}
         One reflection after the other, the compact WY form, or ``W`` as a matrix.
 
@@ -73,37 +54,29 @@ def apply(
     >>> c = hj.apply(u, h)
     >>> c.round().tolist()
     [12.0, -3.0, -4.0]
-    >>> hj.apply(u, c, transpose=True).round().tolist()
+    >>> hj.apply(hj.Reflections(u).H, c).round().tolist()
     [3.0, 4.0, 12.0]
     """
-    if isinstance(u, LinearMap):
-        refuse_twice(tau, phases, shape)
-        applied: Array = u.apply(h, transpose, method)
-        return applied
+    u, tau, phases, form, is_adjoint = columns_of(u)
     u, compute = _check.first("u", u)
     h = _check.like("h", h, compute, "u")
-    n, _ = _validate.reflections(u, shape, tau is not None, h)
+    n, _ = _validate.reflections(u, form, tau is not None, h)
     _validate.vectors("h", h, n, u)
     tau = _check.tau(tau, compute, u, phases)
-    phases = _check.phases(phases, compute, (n,))
+    phases = _check.phases(phases, compute, (n,), (*u.shape[:-2], n))
     _validate.one_of("method", method, _spec.METHODS)
-    options = _ops.apply.Options(_validate.flag("transpose", transpose), method, shape)
+    options = _ops.apply.Options(is_adjoint, method, form)
     c = _ops.apply.apply(_check.cast(u, compute), _check.cast(h, compute), tau, phases, options)
     return _check.cast(c, h.dtype)
 
 
-def matrix(u: Any, phases: Any = None, *, tau: Any = None, shape: str = "trapezoidal") -> Array:
-    r"""Form :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, times ``diag(exp(i phases))``.
+def matrix(u: Any) -> Array:
+    r"""Form :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`.
 
     Parameters
     ----------
     u : Array, shape (..., n, m), 1 <= m <= n (m < n if complex), or Reflections
         Reflections, as in :func:`apply`.
-    phases : Array, shape (n,) or (..., n), optional
-        Real ``theta`` for a complex ``u``: shared by all matrices, or one row per matrix.
-    tau : Array, shape (..., m), optional
-    shape : {"trapezoidal", "full"}
-        As in :func:`apply`.
 
     Returns
     -------
@@ -124,15 +97,13 @@ def matrix(u: Any, phases: Any = None, *, tau: Any = None, shape: str = "trapezo
     >>> hj.matrix(jnp.array([[1.0], [1.0]])).round().tolist()
     [[0.0, -1.0], [-1.0, 0.0]]
     """
-    if isinstance(u, LinearMap):
-        refuse_twice(tau, phases, shape)
-        w: Array = u.matrix()
-        return w
+    u, tau, phases, form, is_adjoint = columns_of(u)
     u, compute = _check.first("u", u)
-    n, _ = _validate.reflections(u, shape, tau is not None)
+    n, _ = _validate.reflections(u, form, tau is not None)
     tau = _check.tau(tau, compute, u, phases)
     phases = _check.phases(phases, compute, (n,), (*u.shape[:-2], n))
-    return _check.cast(_ops.matrix.matrix(_check.cast(u, compute), phases, tau, shape), u.dtype)
+    w = _check.cast(_ops.matrix.matrix(_check.cast(u, compute), phases, tau, form), u.dtype)
+    return w.swapaxes(-1, -2).conj() if is_adjoint else w
 
 
 def rnn(
@@ -145,11 +116,7 @@ def rnn(
     nonlinearity_bias: Any = None,
     input_weight: Any = None,
     bias: Any = None,
-    phases: Any = None,
-    tau: Any = None,
-    shape: str = "trapezoidal",
     batch_sizes: Any = None,
-    transpose: bool = False,
     reverse: bool = False,
     method: str = "auto",
 ) -> tuple[Array, Array]:
@@ -177,16 +144,9 @@ def rnn(
         ``V``, the identity by default.
     bias : Array, shape (n,), optional
         ``b``, zero by default.
-    phases : Array, shape (n,), optional
-        Real ``theta`` for a complex ``u``.
-    tau : Array, shape (m,), optional
-    shape : {"trapezoidal", "full"}
-        As in :func:`apply`.
     batch_sizes : sequence of int, length T, optional
         Sequences of different lengths, packed as torch's ``PackedSequence`` packs them. The numbers must be known when
         the function is traced.
-    transpose : bool
-        Use ``W*`` in place of ``W``.
     reverse : bool
         Run from the last step to the first, ``h_t`` from ``h_{t+1}``; not with ``batch_sizes``.
     method : {"auto", "wy", "dense"}
@@ -216,9 +176,9 @@ def rnn(
     >>> h.round().tolist()
     [[1.0, 2.0], [-2.0, -1.0]]
     """
-    u, tau, phases, shape, transpose = columns_of(u, tau, phases, shape, transpose)
+    u, tau, phases, form, is_adjoint = columns_of(u)
     u, compute = _check.first("u", u)
-    n, _ = _validate.one_matrix(u, "rnn", shape, tau is not None)
+    n, _ = _validate.one_matrix(u, "rnn", form, tau is not None)
     tau = _check.tau(tau, compute, u, phases)
     x = _check.like("x", x, compute, "u")
     _validate.one_of("nonlinearity", nonlinearity, _spec.NONLINEARITIES)
@@ -251,8 +211,8 @@ def rnn(
         tau,
     )
     slope = _validate.slope(negative_slope)
-    transpose, reverse = _validate.flag("transpose", transpose), _validate.direction(reverse, batch_sizes)
-    options = _ops.rnn.Options(nonlinearity, slope, transpose, reverse, shape, method, lengths)
+    reverse = _validate.direction(reverse, batch_sizes)
+    options = _ops.rnn.Options(nonlinearity, slope, is_adjoint, reverse, form, method, lengths)
     h, last = _ops.rnn.rnn(options, *operands)
     if sizes is not None and not lengths:
         h = h.reshape(0, n)

@@ -9,7 +9,6 @@ import jax
 from householder import _spec, _validate
 from householder._linear_map import LinearMap
 from householder.jax import _check
-from householder.jax._expressions import turn
 from householder.jax._functional import apply, matrix
 
 if TYPE_CHECKING:
@@ -29,11 +28,13 @@ class Reflections(LinearMap):
     u : Array, shape (..., n, m)
         Reflections, as in :func:`apply`.
     tau : Array, shape (..., m), optional
-        One number per column, as in :func:`apply`.
+        One number per column: :math:`H(v) = I - \tau v v^*` in place of :math:`2 / |v|^2`. 0 is the identity. Method
+        "auto" then never forms W, because the gradient of u would lose digits if tau is far from ``2 / |v|^2``.
     phases : Array, shape (n,) or (..., n), optional
-        Real angles for a complex ``u`` without ``tau``: ``W`` is multiplied by ``diag(exp(i phases))`` from the right.
+        Real angles theta for a complex u without tau: W is multiplied by ``diag(exp(i theta))`` from the right.
     columns : {"trapezoidal", "full"}
-        The form of the columns, which :func:`apply` calls ``shape``.
+        "full": columns have n entries each, ``m`` is any number, and there is no ``u_1``. With tau, trapezoidal columns
+        are in LAPACK's format: the diagonal is one, and the diagonal of u is ignored. ``geqrf`` returns such a ``u``.
 
     Attributes
     ----------
@@ -62,7 +63,7 @@ class Reflections(LinearMap):
     [-4.0, -3.0]
     """
 
-    _apply, _matrix, _turn = staticmethod(apply), staticmethod(matrix), staticmethod(turn)
+    _apply, _matrix = staticmethod(apply), staticmethod(matrix)
 
     def __init__(self, u: Any, tau: Any = None, phases: Any = None, columns: str = "trapezoidal"):
         _validate.one_of("columns", columns, _spec.FORMS)

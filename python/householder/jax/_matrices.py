@@ -13,25 +13,24 @@ import householder
 from householder import _validate
 from householder._cpu import dtype_of
 from householder._frame import first_columns
-from householder._linear_map import frame_columns
+from householder._linear_map import Columns, frame_columns
 from householder._random import reflect_to_first, sizes
 from householder.jax import _check, _expressions
 from householder.jax._functional import apply, matrix
 
 
-def frame(u: Any, phases: Any = None) -> Array:
+def frame(u: Any) -> Array:
     """Form the first m columns of ``W``, which are orthonormal, in O(n m) memory.
 
     Parameters
     ----------
-    u : Array, shape (..., n, m)
-    phases : Array, shape (n,) or (..., n), optional
-        Real angles, for a complex ``u`` only.
+    u : Array, shape (..., n, m), or Reflections
+        Trapezoidal columns without tau.
 
     Returns
     -------
     Array, shape (..., n, m)
-        ``matrix(u, phases)[..., :m]``. If ``m == n``, its last column is multiplied by ``u_1``.
+        ``matrix(u)[..., :m]``. If ``m == n``, its last column is multiplied by ``u_1``.
 
     Raises
     ------
@@ -46,11 +45,11 @@ def frame(u: Any, phases: Any = None) -> Array:
     >>> f.shape, bool(jnp.allclose(f.T @ f, jnp.eye(3), atol=1e-6))
     ((100, 3), True)
     """
-    u, phases = frame_columns(u, phases)
+    u, phases = frame_columns(u)
     u, compute = _check.first("u", u)
     n, m = _validate.reflections(u)
     phases = _check.phases(phases, compute, (n,), (*u.shape[:-2], n))
-    columns: Array = first_columns(u, m, jnp, apply, matrix)
+    columns: Array = first_columns(Columns(u), m, jnp, apply, matrix)
     return columns if phases is None else _expressions.turn(columns, phases[..., None, :m])
 
 

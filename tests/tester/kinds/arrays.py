@@ -12,6 +12,7 @@ from source import COMPLEX, REAL
 import householder as hh
 from householder._spec import METHODS, SEQUENCE_METHODS
 from kinds.functions import axes, nonlinearity, phases, ragged, smallest
+from tests.conftest import of_arrays
 
 LAYOUTS = 4
 NO_ARRAYS = ("a string", b"bytes", {}, object(), {1.0, 2.0}, ..., [[1.0], [2.0, 3.0]])
@@ -149,11 +150,7 @@ def forward(source):
     arrays, dtype, _, operations = product(source)
     options = {"transpose": source.flag()}
     theirs = lambda t: oracle.apply(**t, **options, smallest=smallest(dtype))  # noqa: E731
-    return Call(source.choose((hh.forward, forward_of_object)), arrays, theirs, operations, options, METHODS)
-
-
-def forward_of_object(u, h, transpose, method, phases=None):
-    return hh.forward(hh.Reflections(u, phases=phases).H.H, h, transpose=transpose, method=method)
+    return Call(of_arrays(hh.forward), arrays, theirs, operations, options, METHODS)
 
 
 def backward(source):
@@ -172,7 +169,9 @@ def backward(source):
             found["u"] = torch.where(absent, torch.nan, found["u"])
         return found
 
-    return Call(hh.backward, arrays, theirs, operations, options, METHODS, {"u": compare.column_lengths(arrays["u"])})
+    return Call(
+        of_arrays(hh.backward), arrays, theirs, operations, options, METHODS, {"u": compare.column_lengths(arrays["u"])}
+    )
 
 
 def tape(source):
@@ -185,8 +184,8 @@ def tape(source):
     names = [name for name in ("u", "h", "phases") if name in arrays]
 
     def forward_and_backward(grad_c, **given):
-        c, kept = hh.forward_tape(**given, **options)
-        return c, *hh.backward(**given, grad_c=grad_c, tape=kept, **options)
+        c, kept = of_arrays(hh.forward_tape)(**given, **options)
+        return c, *of_arrays(hh.backward)(**given, grad_c=grad_c, tape=kept, **options)
 
     def theirs(t):
         t = {name: a.requires_grad_(name in names) for name, a in t.items()}
@@ -202,7 +201,9 @@ def tape(source):
 def matrix(source):
     arrays, dtype, _, operations = product(source)
     del arrays["h"]
-    return Call(hh.matrix, arrays, lambda t: oracle.matrix(t["u"], t.get("phases"), smallest(dtype)), operations)
+    return Call(
+        of_arrays(hh.matrix), arrays, lambda t: oracle.matrix(t["u"], t.get("phases"), smallest(dtype)), operations
+    )
 
 
 def wy(source):
@@ -244,7 +245,7 @@ def tangent(source):
         values = tuple(t[name].detach() for name in names)
         return torch.autograd.functional.jvp(function, values, tuple(t[f"tangent_{name}"] for name in names))[1]
 
-    return Call(hh.jvp, arrays, theirs, 4 * operations, options)
+    return Call(of_arrays(hh.jvp), arrays, theirs, 4 * operations, options)
 
 
 def sequence(source):
@@ -299,8 +300,8 @@ def sequence(source):
 
     def function(u, x, h0, grad_h=None, grad_last=None, **given):
         if backward:
-            return hh.rnn_vjp(u, x, h0, **given)[1](grad_h, grad_last=grad_last)
-        return hh.rnn(u, x, h0, **given)[0]
+            return of_arrays(hh.rnn_vjp)(u, x, h0, **given)[1](grad_h, grad_last=grad_last)
+        return of_arrays(hh.rnn)(u, x, h0, **given)[0]
 
     function.__name__ = "rnn_vjp" if backward else "rnn"
     weights = {"u": compare.column_lengths(arrays["u"])} if backward else {}

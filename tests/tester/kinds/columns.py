@@ -10,6 +10,7 @@ from source import COMPLEX, REAL
 import householder.torch as ht
 from kinds import functions
 from kinds.functions import METHODS, axes, smallest
+from tests.conftest import of_arrays
 
 MORE_COLUMNS = 70
 """The n up to which there are more columns than rows: the oracle's graph has several n x n matrices a column."""
@@ -22,32 +23,32 @@ def apply(source):
     """One application, or W itself."""
     dtype = source.choose((*REAL, *COMPLEX))
     n, m, rows = sizes.application(source, dtype)
-    shape = source.choose(("full", "full", "trapezoidal"))
-    if shape == "full" and n <= MORE_COLUMNS and source.flag():
+    form = source.choose(("full", "full", "trapezoidal"))
+    if form == "full" and n <= MORE_COLUMNS and source.flag():
         m = source.among(1, 2 * n)
     batch, matrices = (() if source.one_in(8) else (rows,), ()) if rows > 6 or source.flag() else axes(source)
     u = normal(source, (*matrices, n, m), dtype)
     if source.one_in(8):
         u[..., source.among(0, m - 1)] = 0
     tensors = {"u": u}
-    if shape == "trapezoidal" or source.flag():
-        tensors["tau"] = tau(source, oracle.wide(u), shape, dtype)
+    if form == "trapezoidal" or source.flag():
+        tensors["tau"] = tau(source, oracle.wide(u), form, dtype)
     tiny = smallest(dtype)
     if source.one_in(4):
         return Problem(
             "ht.matrix of columns",
             tensors,
-            lambda t: ht.matrix(t["u"], tau=t.get("tau"), shape=shape),
-            lambda t: oracle.of_columns(t["u"], t.get("tau"), shape, tiny),
+            lambda t: ht.matrix(ht.Reflections(t["u"], t.get("tau"), columns=form)),
+            lambda t: oracle.of_columns(t["u"], t.get("tau"), form, tiny),
             n + m,
             reflections=(),
-            options={"shape": shape},
+            options={"columns": form},
         )
     tensors["h"] = source.numbers((*batch, n), dtype)
-    options = {"transpose": source.flag(), "method": source.choose(METHODS), "shape": shape}
+    options = {"transpose": source.flag(), "method": source.choose(METHODS), "columns": form}
 
     def theirs(t):
-        w = oracle.of_columns(t["u"], t.get("tau"), shape, tiny)
+        w = oracle.of_columns(t["u"], t.get("tau"), form, tiny)
         w = w.mH if options["transpose"] else w
         return oracle.rounded((w @ oracle.rounded(t["h"]).unsqueeze(-1)).squeeze(-1))
 
@@ -55,9 +56,9 @@ def apply(source):
 
     def ours(t):
         if is_object:
-            w = ht.Reflections(t["u"], t.get("tau"), columns=shape)
-            return ht.apply(w.H, t["h"], transpose=not options["transpose"], method=options["method"])
-        return ht.apply(t["u"], t["h"], tau=t.get("tau"), **options)
+            w = ht.Reflections(t["u"], t.get("tau"), columns=form)
+            return ht.apply(w.H if options["transpose"] else w.T.T, t["h"], method=options["method"])
+        return of_arrays(ht.apply)(t["u"], t["h"], tau=t.get("tau"), **options)
 
     return Problem("ht.apply of columns", tensors, ours, theirs, n + m, reflections=(), options=options)
 
@@ -68,14 +69,14 @@ def sequence(source):
 
 
 def _of_sequence(source, n, m, dtype):
-    shape = source.choose(("full", "trapezoidal"))
-    if shape == "full" and n <= MORE_COLUMNS and source.flag():
+    form = source.choose(("full", "trapezoidal"))
+    if form == "full" and n <= MORE_COLUMNS and source.flag():
         m = source.among(1, 2 * n)
     tensors = {"u": normal(source, (n, m), dtype)}
-    if shape == "trapezoidal" or source.flag():
-        square = oracle.vectors(oracle.wide(tensors["u"]), True, shape).abs().square().sum(-2)
+    if form == "trapezoidal" or source.flag():
+        square = oracle.vectors(oracle.wide(tensors["u"]), True, form).abs().square().sum(-2)
         tensors["tau"] = torch.where(torch.from_numpy(source.rng.random(m) < 0.1), 0, 2 / square).to(dtype)
-    return tensors, {"shape": shape}
+    return tensors, {"columns": form}
 
 
 def normal(source, shape, dtype):
@@ -85,9 +86,9 @@ def normal(source, shape, dtype):
     return torch.from_numpy(np.array(a)).to(dtype)
 
 
-def tau(source, u, shape, dtype):
+def tau(source, u, form, dtype):
     """That of reflections, some of it zero, or any numbers of which products stay of ordinary size."""
-    square = oracle.vectors(u, True, shape).abs().square().sum(-2)
+    square = oracle.vectors(u, True, form).abs().square().sum(-2)
     own = 2 / torch.where(square == 0, 1.0, square)
     if own.shape[-1] <= FEW and source.one_in(4):
         return (source.among(3, 15) * own).to(dtype)

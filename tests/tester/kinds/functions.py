@@ -8,6 +8,7 @@ from source import COMPLEX, HALF, REAL
 
 import householder.torch as ht
 from householder import _spec
+from tests.conftest import of_arrays
 
 METHODS = ("auto", *_spec.METHODS)  # twice as often as the others
 SEQUENCE_METHODS = ("auto", *_spec.SEQUENCE_METHODS)
@@ -60,7 +61,7 @@ def apply(source):
         return oracle.apply(t["u"], t["h"], t.get("phases"), options["transpose"], tiny)
 
     def ours(t):
-        return ht.apply(t["u"], t["h"], phases=t.get("phases"), **options)
+        return of_arrays(ht.apply)(t["u"], t["h"], phases=t.get("phases"), **options)
 
     return Problem("ht.apply", tensors, ours, theirs, n + m, options=options)
 
@@ -75,7 +76,7 @@ def matrix(source):
     return Problem(
         "ht.matrix",
         tensors,
-        lambda t: ht.matrix(t["u"], t.get("phases")),
+        lambda t: ht.matrix(ht.Reflections(t["u"], phases=t.get("phases"))),
         lambda t: oracle.matrix(t["u"], t.get("phases"), tiny),
         n + m,
     )
@@ -134,7 +135,7 @@ def rnn(source, reflections=trapezoidal):
     return Problem(
         "ht.rnn",
         tensors,
-        lambda t: ht.rnn(**t, **options),
+        lambda t: of_arrays(ht.rnn)(**t, **options),
         lambda t: oracle.rnn(**t, **exact),
         (n + m) * (steps + 1),
         ("u",) if reflections is trapezoidal else (),

@@ -62,7 +62,7 @@ def frame(source):
     return Problem(
         "ht.frame",
         tensors,
-        lambda t: ht.frame(t["u"], t.get("phases")),
+        lambda t: ht.frame(ht.Reflections(t["u"], phases=t.get("phases"))),
         lambda t: oracle.frame(t["u"], t.get("phases"), n, m, smallest(dtype)),
         n + m,
     )

@@ -42,7 +42,7 @@ def delta():
 OBJECTS = {
     "Recurrence": (recurrence, step),
     "Recurrence without a batch": (
-        lambda: hh.Recurrence(rows(6, 3), tau=rows(3), shape="full"),
+        lambda: hh.Recurrence(hh.Reflections(rows(6, 3), rows(3), columns="full")),
         lambda r: r.step(rows(2, 6), rows(2, 6)),
     ),
     "SequenceVjp": (vjp, lambda pull: pull(rows(7, 2, 6), grad_last=rows(2, 6))),

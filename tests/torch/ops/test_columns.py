@@ -3,6 +3,8 @@
 Derivatives and transforms are tested with those of every operator, by ``torch_cases``.
 """
 
+from unittest import mock
+
 import pytest
 import torch
 from torch.autograd import gradcheck
@@ -11,6 +13,7 @@ import householder as hh
 import householder.torch as ht
 from householder.torch._base import expressions
 from householder.torch._base.dtypes import CORE_NAME
+from tests.conftest import of_arrays
 from tests.oracles.torch import of_columns
 
 DTYPES = list(CORE_NAME)
@@ -19,7 +22,8 @@ DOUBLES = [torch.float64, torch.complex128]
 
 def samples(name, dtype):
     """torch's own samples of an operator."""
-    common = pytest.importorskip("torch.testing._internal.common_methods_invocations", exc_type=ImportError)
+    with mock.patch.object(torch.backends, "disable_global_flags"):  # for all later tests of the process
+        common = pytest.importorskip("torch.testing._internal.common_methods_invocations", exc_type=ImportError)
     (info,) = (info for info in common.op_db if info.name == name)
     return list(info.sample_inputs("cpu", dtype, requires_grad=True))
 
@@ -64,13 +68,13 @@ def test_what_geqrf_gives_is_applied_and_differentiated_as_it_is(dtype):
     a, tau = torch.geqrf(x)
     q = torch.linalg.qr(x, mode="complete").Q
     rounding = 20 * torch.finfo(dtype).eps  # of entries up to 1, and of vectors up to the norm of x
-    torch.testing.assert_close(ht.matrix(a, tau=tau), q, atol=rounding, rtol=0)
-    c = ht.apply(a, x[..., 0], tau=tau)
+    torch.testing.assert_close(ht.matrix(ht.Reflections(a, tau)), q, atol=rounding, rtol=0)
+    c = ht.apply(ht.Reflections(a, tau), x[..., 0])
     norm = torch.linalg.vector_norm(x[..., 0], dim=-1).max().item()
     torch.testing.assert_close(c, (q @ x[..., :1]).squeeze(-1), atol=rounding * norm, rtol=0)
     a.requires_grad_()
     tau.requires_grad_()
-    ht.apply(a, x[:, 0].detach(), tau=tau).abs().sum().backward()
+    ht.apply(ht.Reflections(a, tau), x[:, 0].detach()).abs().sum().backward()
     assert not a.grad.triu().any()
     assert tau.grad.isfinite().all()
 
@@ -80,24 +84,29 @@ def test_torch_and_numpy_agree(dtype):
     u, h, tau = torch.randn(2, 9, 12, dtype=dtype), torch.randn(2, 9, dtype=dtype), torch.randn(2, 12, dtype=dtype) / 12
     for options in ({"tau": tau}, {}):
         arrays = {name: value.numpy() for name, value in options.items()}
-        c = ht.apply(u, h, shape="full", **options)
-        assert (c.numpy() == hh.forward(u.numpy(), h.numpy(), shape="full", **arrays)).all()
-        w = torch.from_numpy(hh.matrix(u.numpy(), shape="full", **arrays))
-        torch.testing.assert_close(ht.matrix(u, shape="full", **options), w)
+        c = of_arrays(ht.apply)(u, h, columns="full", **options)
+        assert (c.numpy() == of_arrays(hh.forward)(u.numpy(), h.numpy(), columns="full", **arrays)).all()
+        w = torch.from_numpy(of_arrays(hh.matrix)(u.numpy(), columns="full", **arrays))
+        torch.testing.assert_close(of_arrays(ht.matrix)(u, columns="full", **options), w)
 
 
 def test_half_types_are_computed_in_float32():
     u, h, tau = torch.randn(6, 8).bfloat16(), torch.randn(3, 6).bfloat16(), (torch.rand(8) / 8).bfloat16()
-    c = ht.apply(u, h, tau=tau, shape="full")
+    c = ht.apply(ht.Reflections(u, tau, columns="full"), h)
     assert c.dtype is torch.bfloat16
-    torch.testing.assert_close(c, ht.apply(u.float(), h.float(), tau=tau.float(), shape="full").bfloat16())
+    torch.testing.assert_close(
+        c, ht.apply(ht.Reflections(u.float(), tau.float(), columns="full"), h.float()).bfloat16()
+    )
 
 
 def test_an_exported_program_runs_without_the_package():
     class Layer(torch.nn.Module):
         def forward(self, u, x, tau):
-            c = ht.apply(u, x[0], tau=tau, shape="full"), ht.apply(u, x[0], shape="full", transpose=True)
-            return *c, *ht.rnn(u, x, tau=tau, shape="full")
+            c = (
+                ht.apply(ht.Reflections(u, tau, columns="full"), x[0]),
+                ht.apply(ht.Reflections(u, columns="full").H, x[0]),
+            )
+            return *c, *ht.rnn(ht.Reflections(u, tau, columns="full"), x)
 
     inputs = torch.randn(5, 7), torch.randn(2, 3, 5), torch.randn(7) / 7
     plain = torch.export.export(Layer(), inputs).run_decompositions(ht.decompositions())
@@ -148,10 +157,10 @@ def test_gradients_stay_accurate_where_tau_is_far_from_a_reflections(n, m, rows,
 
     expected = gradients(lambda u, tau, h: h @ of_columns(u, tau, "full").mT, torch.float64)
     routes = {
-        "native": lambda u, tau, h: ht.apply(u, h, tau=tau, shape="full"),
+        "native": lambda u, tau, h: ht.apply(ht.Reflections(u, tau, columns="full"), h),
         "expression": lambda u, tau, h: expressions.apply(u, h, False, tau, "full"),
         "one step": lambda u, tau, h: ht.rnn(
-            u, torch.zeros(1, rows, n), h, tau=tau, shape="full", nonlinearity="identity"
+            ht.Reflections(u, tau, columns="full"), torch.zeros(1, rows, n), h, nonlinearity="identity"
         )[1],
     }
     for name, route in routes.items():

@@ -66,13 +66,13 @@ def _random(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> lis
     return [torch.randn(shape, dtype=dtype, generator=generator) for shape in shapes]
 
 
-def _states(**options: Any) -> Callable[..., Tensor]:
+def _states(*, transpose: bool = False, **options: Any) -> Callable[..., Tensor]:
     """Make a function of u, x, h0 (and phases or modReLU's bias) that returns all states and the last ones."""
 
     def function(u: Tensor, x: Tensor, h0: Tensor, *rest: Tensor) -> Tensor:
-        name = "nonlinearity_bias" if NONLINEARITIES[options["nonlinearity"]].has_bias else "phases"
-        more: dict[str, Any] = options | ({name: rest[0]} if rest else {})
-        h, last = ht.rnn(u, x, h0, **more)
+        has_bias = NONLINEARITIES[options["nonlinearity"]].has_bias
+        w = ht.Reflections(u, phases=rest[0] if rest and not has_bias else None)
+        h, last = ht.rnn(w.H if transpose else w, x, h0, nonlinearity_bias=rest[0] if has_bias else None, **options)
         return torch.cat([h.flatten(), last.flatten()])
 
     return function
@@ -111,7 +111,7 @@ def check_applications(device: str) -> str:
     worst = 0.0
     for (u, h), dtype, transpose in product(shapes, EPS, (False, True)):
         inputs = _random(u, h, dtype=dtype)
-        worst = max(worst, compare(lambda u, h: ht.apply(u, h, transpose=transpose), inputs, device))  # noqa: B023
+        worst = max(worst, compare(lambda u, h: ht.apply(ht.Reflections(u).H if transpose else u, h), inputs, device))  # noqa: B023
         worst = max(worst, compare(ht.matrix, inputs[:1], device))
     for dtype in (torch.complex64, torch.complex128):
         worst = max(worst, compare(ht.apply, _random((40, 12), (6, 40), dtype=dtype), device))

@@ -23,7 +23,7 @@ class Options(NamedTuple):
 
     transpose: bool
     method: str
-    shape: str
+    form: str
 
 
 def _results(_: Options, __: Any, ___: Any, h: Any) -> list[Shape]:
@@ -31,11 +31,11 @@ def _results(_: Options, __: Any, ___: Any, h: Any) -> list[Shape]:
 
 
 def _expression(options: Options, u: Any, tau: Any, h: Any) -> tuple[Array, ...]:
-    return (_expressions.apply(u, h, options.transpose, tau, options.shape),)
+    return (_expressions.apply(u, h, options.transpose, tau, options.form),)
 
 
 def _attributes(options: Options, *_: Any) -> dict[str, Any]:
-    return {"transpose": np.bool_(options.transpose), "method": options.method, "shape": options.shape}
+    return {"transpose": np.bool_(options.transpose), "method": options.method, "shape": options.form}
 
 
 operator = Operator(

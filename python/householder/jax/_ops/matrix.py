@@ -29,17 +29,17 @@ def _expression(_: None, u: Any) -> tuple[Array, ...]:
 _operator = Operator(Function("matrix", Axes((0,), (0,)), _results, _expression))
 
 
-@partial(jax.jit, static_argnames=("shape",))
-def matrix(u: Array, phases: Array | None, tau: Array | None, shape: str) -> Array:
+@partial(jax.jit, static_argnames=("form",))
+def matrix(u: Array, phases: Array | None, tau: Array | None, form: str) -> Array:
     """Form many matrices; those of full columns and with tau are applied to the unit vectors."""
     many = u.reshape(-1, *u.shape[-2:])
-    if is_default(tau, shape):
+    if is_default(tau, form):
         (w,) = _operator(None, many)
     else:
         count, n, _ = many.shape
         unit = jnp.broadcast_to(jnp.eye(n, dtype=u.dtype), (count, n, n))
         tau = None if tau is None else tau.reshape(-1, tau.shape[-1])
-        (columns,) = apply.operator(apply.Options(False, "auto", shape), many, tau, unit)
+        (columns,) = apply.operator(apply.Options(False, "auto", form), many, tau, unit)
         w = jnp.matrix_transpose(columns)
     w = w.reshape(*u.shape[:-2], *w.shape[-2:])
     return w if phases is None else _expressions.turn(w, phases[..., None, :])

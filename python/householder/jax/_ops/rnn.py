@@ -31,7 +31,7 @@ class Options(NamedTuple):
     negative_slope: float
     transpose: bool
     reverse: bool
-    shape: str
+    form: str
     method: str
     batch_sizes: tuple[int, ...]
     """Numbers of sequences in each step; empty for sequences of one length."""
@@ -56,7 +56,7 @@ def _attributes(options: Options, *_: Any) -> dict[str, Any]:
     sizes = np.array(options.batch_sizes, np.int64)
     numbers = {"negative_slope": np.float64(options.negative_slope), "batch_sizes": sizes}
     flags = {"transpose": np.bool_(options.transpose), "reverse": np.bool_(options.reverse)}
-    names = {"nonlinearity": options.nonlinearity, "shape": options.shape, "method": options.method}
+    names = {"nonlinearity": options.nonlinearity, "shape": options.form, "method": options.method}
     return {**numbers, **flags, **names}
 
 

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from householder import _spec, _validate
 from householder._batch import arrange
-from householder._linear_map import LinearMap, refuse_twice
+from householder._linear_map import DEFAULT, Columns, LinearMap, columns_of
 from householder.torch import _ops
 from householder.torch._base import checks
 from householder.torch._base.expressions import turn
 
 
-def apply(
-    u: Tensor,
-    h: Tensor,
-    *,
-    tau: Tensor | None = None,
-    shape: str = "trapezoidal",
-    phases: Tensor | None = None,
-    transpose: bool = False,
-    method: str = "auto",
-) -> Tensor:
-    r"""Compute ``c = W h``, or ``W* h``, for vectors in the last axis of ``h``, without forming ``W``.
+def apply(u: Any, h: Tensor, *, method: str = "auto") -> Tensor:
+    r"""Compute ``c = W h`` for vectors in the last axis of ``h``, without forming ``W``.
 
     :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, :math:`H(v) = I - 2 v v^* / |v|^2`. Column ``j`` of ``u``
     reflects the entries from ``j`` on. Entries of ``u`` above the diagonal are ignored and have zero gradient. The
     scale of a column has no effect, and a zero column is the identity. For real ``m == n``, the last column is the
-    number ``u_1``, which multiplies the last entry of ``h``.
+    number ``u_1``, which multiplies the last entry of ``h``. :class:`Reflections` describe other columns, phases and
+    the adjoint.
 
     Parameters
     ----------
@@ -37,22 +31,8 @@ def apply(
     h : Tensor, shape (..., n)
         Vectors, of the dtype of ``u`` or, with a float32 ``u``, of a half type. Leading axes broadcast:
         ``(..., n, m), (..., n) -> (..., n)``.
-    tau : Tensor, shape (..., m), optional
-        One number per column: :math:`H(v) = I - \tau v v^*` in place of :math:`2 / |v|^2`. 0 is the identity.
-    shape : {"trapezoidal", "full"}
-        "full": columns have n entries each, ``m`` is any number, and there is no ``u_1``. With ``tau``, trapezoidal
-        columns are in LAPACK's format: the diagonal is one, and the diagonal of ``u`` is ignored.
-        :func:`torch.geqrf` returns such a ``u``.
-    phases : Tensor, shape (n,), optional
-        Real ``theta``, for a complex ``u`` without ``tau``: ``W`` is multiplied by ``diag(exp(i theta))`` from the
-        right.
-    transpose : bool
-        Apply the adjoint ``W*``. It is the inverse unless ``m == n`` and ``|u_1| != 1``, or ``tau`` is not a
-        reflection's.
     method : {"auto", "reflections", "wy", "dense"}
-        One reflection after the other, the compact WY form, or ``W`` as a matrix. "auto" takes the fastest. With
-        ``tau`` it never forms ``W``, because the gradient of ``u`` would lose digits if ``tau`` is far from
-        ``2 / |v|^2``.
+        One reflection after the other, the compact WY form, or ``W`` as a matrix. "auto" takes the fastest.
 
     Returns
     -------
@@ -75,71 +55,63 @@ def apply(
     >>> c = ht.apply(u, h)
     >>> c.round()
     tensor([12., -3., -4.], dtype=torch.float64)
-    >>> ht.apply(u, c, transpose=True).round()
+    >>> ht.apply(ht.Reflections(u).H, c).round()
     tensor([ 3.,  4., 12.], dtype=torch.float64)
     """
+    is_object = isinstance(u, (LinearMap, Columns))
+    u, tau, phases, form, is_adjoint = columns_of(u) if is_object else (u, *DEFAULT)
     if phases is None and getattr(u, "ndim", 0) == 2:
-        done: Tensor | None = _ops.apply.operator.attempt((u, h, tau), (transpose, method, shape))
+        done: Tensor | None = _ops.apply.operator.attempt((u, h, tau), (is_adjoint, method, form))
         if done is not None:
             return done
-    if isinstance(u, LinearMap):
-        refuse_twice(tau, phases, shape)
-        applied: Tensor = u.apply(h, transpose, method)
-        return applied
     _validate.one_of("method", method, _spec.METHODS)
-    transpose = _validate.flag("transpose", transpose)
     compute = checks.operands(u, h=h, tau=tau)
     if h is None:
         checks.tensor("h", h)
-    n, _ = checks.columns(u, shape, tau, phases, h)
+    n, _ = checks.columns(u, form, tau, phases, h)
     if phases is not None:
-        checks.phases(phases, u, n)
+        checks.matrix_phases(phases, u, n)
     _validate.vectors("h", h, n, u)
     kind = h.dtype
     if u.dtype is not compute or kind is not compute:
         u, h = checks.cast(u, compute), checks.cast(h, compute)
         tau = None if tau is None else checks.cast(tau, compute)
-    if phases is not None and not transpose:
+    if phases is not None and not is_adjoint:
         h = turn(h, phases)
     c: Tensor
     if u.dim() != 2 and u.shape[:-2] != h.shape[:-1]:
-        c = _apply_broadcast(u, h, tau, shape, transpose, method)
+        c = _apply_broadcast(u, h, tau, form, is_adjoint, method)
     else:
-        c = _ops.apply.operator((u, h, tau), (transpose, method, shape))
-    if phases is not None and transpose:
+        c = _ops.apply.operator((u, h, tau), (is_adjoint, method, form))
+    if phases is not None and is_adjoint:
         c = turn(c, -phases)
     return c if kind is compute else c.to(kind)
 
 
 def product(
-    u: Tensor, h: Tensor, tau: Tensor | None, shape: str, transpose: bool = False, method: str = "auto"
+    u: Tensor, h: Tensor, tau: Tensor | None, form: str, transpose: bool = False, method: str = "auto"
 ) -> Tensor:
     """Compute ``W h`` for ``u (*c, n, m)``, ``h (*c, *r, n)`` and ``tau (*c, m)``, which were checked."""
-    c: Tensor = _ops.apply.operator((u, h, tau), (transpose, method, shape))
+    c: Tensor = _ops.apply.operator((u, h, tau), (transpose, method, form))
     return c
 
 
-def _apply_broadcast(u: Tensor, h: Tensor, tau: Tensor | None, shape: str, transpose: bool, method: str) -> Tensor:
+def _apply_broadcast(u: Tensor, h: Tensor, tau: Tensor | None, form: str, transpose: bool, method: str) -> Tensor:
     """Bring the axes along which ``u`` varies to the front; along the others, vectors share a matrix."""
     batch = arrange(tuple(u.shape), tuple(h.shape))
     u = u.reshape(*(batch.shape[axis] for axis in batch.order[: batch.own]), *u.shape[-2:])
     tau = None if tau is None else tau.reshape(u.shape[:-2] + u.shape[-1:])
     h = h.expand(*batch.shape, h.shape[-1]).permute(*batch.order, -1)
-    return product(u, h, tau, shape, transpose, method).permute(*batch.back, -1)
+    return product(u, h, tau, form, transpose, method).permute(*batch.back, -1)
 
 
-def matrix(u: Tensor, phases: Tensor | None = None, *, tau: Tensor | None = None, shape: str = "trapezoidal") -> Tensor:
-    r"""Form :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, times ``diag(exp(i phases))``.
+def matrix(u: Any) -> Tensor:
+    r"""Form :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`.
 
     Parameters
     ----------
     u : Tensor, shape (..., n, m), 1 <= m <= n (m < n if complex), or Reflections
         Reflections, as in :func:`apply`.
-    phases : Tensor, shape (n,) or (..., n), optional
-        Real ``theta`` for a complex ``u``: shared by all matrices, or one row per matrix.
-    tau : Tensor, shape (..., m), optional
-    shape : {"trapezoidal", "full"}
-        As in :func:`apply`.
 
     Returns
     -------
@@ -161,27 +133,26 @@ def matrix(u: Tensor, phases: Tensor | None = None, *, tau: Tensor | None = None
     tensor([[ 0., -1.],
             [-1.,  0.]], dtype=torch.float64)
     """
-    is_default = _validate.is_default(tau, shape)
-    if is_default and phases is None:
+    is_object = isinstance(u, (LinearMap, Columns))
+    u, tau, phases, form, is_adjoint = columns_of(u) if is_object else (u, *DEFAULT)
+    is_default = _validate.is_default(tau, form)
+    if is_default and phases is None and not is_adjoint:
         done: Tensor | None = _ops.matrix.operator.attempt((u,), ())
         if done is not None:
             return done
-    if isinstance(u, LinearMap):
-        refuse_twice(tau, phases, shape)
-        formed: Tensor = u.matrix()
-        return formed
     compute = checks.operands(u, tau=tau)
-    n, _ = checks.columns(u, shape, tau, phases)
+    n, _ = checks.columns(u, form, tau, phases)
     if phases is not None:
         checks.matrix_phases(phases, u, n)
     if is_default:
         w = _ops.matrix.operator((checks.cast(u, compute),), ())
     else:
         tau = None if tau is None else checks.cast(tau, compute)
-        w = product(checks.cast(u, compute), unit_vectors(u, n, compute), tau, shape).mT
+        w = product(checks.cast(u, compute), unit_vectors(u, n, compute), tau, form).mT
     if phases is not None:
         w = turn(w, phases.unsqueeze(-2))
-    return checks.cast(w, u.dtype)
+    w = checks.cast(w, u.dtype)
+    return w.mT.conj().resolve_conj() if is_adjoint else w  # a plain tensor, and torch maps these two
 
 
 def unit_vectors(u: Tensor, count: int, dtype: torch.dtype) -> Tensor:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from householder import _spec, _validate
 from householder._linear_map import LinearMap
 from householder.torch._base import checks
-from householder.torch._base.expressions import turn
 from householder.torch.functions.apply import apply, matrix
 
 if TYPE_CHECKING:
@@ -27,11 +26,14 @@ class Reflections(LinearMap):
     u : Tensor, shape (..., n, m)
         Reflections, as in :func:`apply`.
     tau : Tensor, shape (..., m), optional
-        One number per column, as in :func:`apply`.
+        One number per column: :math:`H(v) = I - \tau v v^*` in place of :math:`2 / |v|^2`. 0 is the identity. Method
+        "auto" then never forms W, because the gradient of u would lose digits if tau is far from ``2 / |v|^2``.
     phases : Tensor, shape (n,) or (..., n), optional
-        Real angles for a complex ``u`` without ``tau``: ``W`` is multiplied by ``diag(exp(i phases))`` from the right.
+        Real angles theta for a complex u without tau: W is multiplied by ``diag(exp(i theta))`` from the right.
     columns : {"trapezoidal", "full"}
-        The form of the columns, which :func:`apply` calls ``shape``.
+        "full": columns have n entries each, ``m`` is any number, and there is no ``u_1``. With tau, trapezoidal columns
+        are in LAPACK's format: the diagonal is one, and the diagonal of u is ignored, as in the result of
+        :func:`torch.geqrf`.
 
     Attributes
     ----------
@@ -63,7 +65,7 @@ class Reflections(LinearMap):
     (True, True)
     """
 
-    _apply, _matrix, _turn = staticmethod(apply), staticmethod(matrix), staticmethod(turn)
+    _apply, _matrix = staticmethod(apply), staticmethod(matrix)
 
     def __init__(
         self, u: Tensor, tau: Tensor | None = None, phases: Tensor | None = None, columns: str = "trapezoidal"

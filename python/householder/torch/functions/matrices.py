@@ -175,20 +175,18 @@ def nearest(a: Tensor) -> Tensor:
     return product
 
 
-def frame(u: Tensor, phases: Tensor | None = None) -> Tensor:
+def frame(u: Tensor) -> Tensor:
     r"""Form the first m columns of ``W``, orthonormal, in O(n m) memory.
 
     Parameters
     ----------
-    u : Tensor, shape (..., n, m), 1 <= m <= n (m < n if complex)
-        Reflections, as in :func:`apply`.
-    phases : Tensor, shape (n,) or (..., n), optional
-        Real ``theta`` for a complex ``u``: shared by all matrices, or one row per matrix.
+    u : Tensor, shape (..., n, m), or Reflections
+        Trapezoidal columns without tau.
 
     Returns
     -------
     Tensor, shape (..., n, m)
-        ``matrix(u, phases)[..., :m]``, differentiable. If ``m == n``, its last column is multiplied by ``u_1``;
+        ``matrix(u)[..., :m]``, differentiable. If ``m == n``, its last column is multiplied by ``u_1``;
         ``torch.linalg.householder_product`` multiplies by -1.
 
     Raises
@@ -206,7 +204,7 @@ def frame(u: Tensor, phases: Tensor | None = None) -> Tensor:
     >>> torch.allclose(f.mT @ f, torch.eye(3, dtype=torch.float64))
     True
     """
-    u, phases = frame_columns(u, phases)
+    u, phases = frame_columns(u)
     compute = checks.operands(u)
     n, m = _validate.reflections(u)
     if phases is not None:

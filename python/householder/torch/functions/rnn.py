@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def rnn(
-    u: Tensor,
+    u: Any,
     x: Tensor,
     h0: Tensor | None = None,
     *,
@@ -25,11 +25,7 @@ def rnn(
     nonlinearity_bias: Tensor | None = None,
     input_weight: Tensor | None = None,
     bias: Tensor | None = None,
-    phases: Tensor | None = None,
-    tau: Tensor | None = None,
-    shape: str = "trapezoidal",
     batch_sizes: Tensor | None = None,
-    transpose: bool = False,
     reverse: bool = False,
     method: str = "auto",
 ) -> tuple[Tensor, Tensor]:
@@ -57,15 +53,8 @@ def rnn(
         ``V``, the identity by default.
     bias : Tensor, shape (n,), optional
         ``b``, zero by default.
-    phases : Tensor, shape (n,), optional
-        Real ``theta``, for a complex ``u``.
-    tau : Tensor, shape (m,), optional
-    shape : {"trapezoidal", "full"}
-        As in :func:`apply`.
     batch_sizes : Tensor, shape (T,), int64 on the CPU, optional
         Sequences of different lengths, packed as in :class:`torch.nn.utils.rnn.PackedSequence`.
-    transpose : bool
-        Use ``W*`` in place of ``W``.
     reverse : bool
         Run from the last step to the first, ``h_t`` from ``h_{t+1}``; not with ``batch_sizes``.
     method : {"auto", "wy", "dense"}
@@ -97,22 +86,22 @@ def rnn(
     tensor([[ 1.,  2.],
             [-2., -1.]], dtype=torch.float64)
     """
-    u, tau, phases, shape, transpose = columns_of(u, tau, phases, shape, transpose)
+    u, tau, phases, form, is_adjoint = columns_of(u)
     tensors = u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes
-    return sequence(tensors, (nonlinearity, negative_slope, transpose, reverse, shape, method))
+    return sequence(tensors, (nonlinearity, negative_slope, is_adjoint, reverse, form, method))
 
 
 def sequence(tensors: tuple[Any, ...], options: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     """Check and convert what the operation ``rnn`` takes, and compute."""
     u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes = tensors
-    nonlinearity, negative_slope, transpose, reverse, shape, method = options
+    nonlinearity, negative_slope, transpose, reverse, form, method = options
     _validate.one_of("method", method, _spec.SEQUENCE_METHODS)
-    transpose, reverse = _validate.flag("transpose", transpose), _validate.direction(reverse, batch_sizes)
+    reverse = _validate.direction(reverse, batch_sizes)
     _validate.one_of("nonlinearity", nonlinearity, _spec.NONLINEARITIES)
-    options = (nonlinearity, _validate.slope(negative_slope), transpose, reverse, shape, method)
+    options = (nonlinearity, _validate.slope(negative_slope), transpose, reverse, form, method)
     compute = checks.operands(u, x=x, h0=h0, input_weight=input_weight, bias=bias, tau=tau)
     checks.tensor("x", x)
-    n, _ = checks.columns(u, shape, tau, phases)
+    n, _ = checks.columns(u, form, tau, phases)
     if u.dim() != 2:
         raise ValueError(f"u has shape {tuple(u.shape)}, but rnn takes one matrix: expected (n, m)")
     if phases is not None:

@@ -6,12 +6,11 @@ weight ``(n, k)`` is F itself and a weight ``(k, n)`` is ``F*``, so that m <= k 
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 from torch import Tensor, nn
 
 from householder._frame import first_columns
+from householder._linear_map import Columns
 from householder.torch._base import checks
 from householder.torch.functions.apply import apply, matrix
 
@@ -31,14 +30,13 @@ def multiply(
     checks.vectors(name, vectors, u, given)
     if wanted > given:
         vectors = nn.functional.pad(vectors, (0, wanted - given))
-    transpose = given > wanted or (given == wanted and adjoint)
-    product = apply(u, vectors, phases=phases, transpose=transpose, method=method)
+    is_adjoint = given > wanted or (given == wanted and adjoint)
+    product = apply(Columns(u, phases=phases, is_adjoint=is_adjoint), vectors, method=method)
     return product[..., :wanted] if wanted < given else product
 
 
 def weight(u: Tensor, phases: Tensor | None, sizes: tuple[int, int]) -> Tensor:
     """Form the weight of shape ``sizes``: a narrow frame from its columns alone, in O(n k) memory."""
     rows, columns = sizes
-    functions = partial(apply, phases=phases), partial(matrix, phases=phases)
-    f: Tensor = first_columns(u, min(sizes), torch, *functions, device=u.device)
+    f: Tensor = first_columns(Columns(u, phases=phases), min(sizes), torch, apply, matrix, device=u.device)
     return f.mT.conj_physical() if columns > rows else f

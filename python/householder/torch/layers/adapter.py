@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from householder import _spec, _validate
+from householder._linear_map import Columns
 from householder.torch._base import checks, tracing, undocumented
 from householder.torch._ops.adapted import adapted_linear, can_fuse
 from householder.torch.functions.apply import apply
@@ -210,7 +211,7 @@ class OrthogonalAdapter(base.Layer):
         """Multiply the weight by W, or by its inverse."""
         weight: Tensor = self.linear.weight
         by_rows = weight.mT if _is_transposed(self.linear) else weight.flatten(1)
-        turned = apply(self.reflections, by_rows, transpose=transpose, method=self.method)
+        turned = apply(Columns(self.reflections, is_adjoint=transpose), by_rows, method=self.method)
         return turned.mT if _is_transposed(self.linear) else turned.reshape(weight.shape)
 
     def _require(self, *, merged: bool) -> None:

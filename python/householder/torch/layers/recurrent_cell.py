@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from householder import _spec, _validate
+from householder._linear_map import Columns
 from householder.torch import _ops
 from householder.torch._base import autocast, checks, expressions, tracing
 from householder.torch.functions.apply import apply, matrix
@@ -161,7 +162,7 @@ class RecurrentCell(base.Layer):
         checks.of_layer(self.weight_ih, input=x, hx=hx)
         h = self.h0 if hx is None else hx
         h = x.new_zeros(self.hidden_size) if h is None else h
-        turned = apply(self._constrained(), h, phases=self.phases, method=self.method)
+        turned = apply(Columns(self._constrained(), phases=self.phases), h, method=self.method)
         a = turned + nn.functional.linear(x, self.weight_ih, self.bias)
         return expressions.activate(a, self.nonlinearity, self.negative_slope, self.nonlinearity_bias)
 
@@ -184,7 +185,7 @@ class RecurrentCell(base.Layer):
 
     def matrix(self) -> Tensor:
         """Form the recurrent matrix ``W``, ``(hidden_size, hidden_size)``."""
-        return matrix(self._constrained(), self.phases)
+        return matrix(Columns(self._constrained(), phases=self.phases))
 
     def _constrained(self) -> Tensor:
         return base.constrain(self.reflections, self.constraint)
