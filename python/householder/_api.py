@@ -61,7 +61,7 @@ def apply(
     Raises
     ------
     TypeError
-        Another dtype than these four, or arguments of different dtypes or libraries.
+        An unsupported dtype, or arguments of different dtypes or libraries.
     ValueError
         Shapes that do not fit, or an unknown method.
 

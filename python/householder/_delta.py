@@ -68,7 +68,7 @@ def delta_rule(
     Raises
     ------
     TypeError
-        Another dtype than float32 and float64, or arguments of different dtypes or libraries.
+        An unsupported dtype, or arguments of different dtypes or libraries.
     ValueError
         Shapes that do not fit, or a positive gate.
 

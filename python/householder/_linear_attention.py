@@ -53,7 +53,7 @@ def linear_attention(
     Raises
     ------
     TypeError
-        Another dtype than float32 and float64, or arguments of different dtypes or libraries.
+        An unsupported dtype, or arguments of different dtypes or libraries.
     ValueError
         Shapes that do not fit, or a positive gate.
 

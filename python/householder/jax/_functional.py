@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import householder
 from householder import _spec, _validate
+from householder._docstrings import completed_by
 from householder._linear_map import columns_of
 from householder.jax import _check, _ops
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from jax import Array
 
 
+@completed_by(householder.apply, "Array")
 def apply(u: Any, h: Any, *, method: str = "auto") -> Array:
     r"""Compute ``c = W h`` for vectors in the last axis of ``h``, without forming ``W``.
 
@@ -30,20 +33,11 @@ def apply(u: Any, h: Any, *, method: str = "auto") -> Array:
     h : Array, shape (..., n)
         Vectors, of the dtype of ``u`` or, with a float32 ``u``, of a half type. Leading axes broadcast:
         ``(..., n, m), (..., n) -> (..., n)``.
-    method : {"auto", "reflections", "wy", "dense"}
-        One reflection after the other, the compact WY form, or ``W`` as a matrix.
 
     Returns
     -------
     Array, shape (..., n)
         In the dtype of ``h``.
-
-    Raises
-    ------
-    TypeError
-        Not arrays, or their dtypes differ.
-    ValueError
-        A shape or a name is not as expected.
 
     Examples
     --------
@@ -70,25 +64,9 @@ def apply(u: Any, h: Any, *, method: str = "auto") -> Array:
     return _check.cast(c, h.dtype)
 
 
+@completed_by(householder.matrix, "Array")
 def matrix(u: Any) -> Array:
     r"""Form :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`.
-
-    Parameters
-    ----------
-    u : Array, shape (..., n, m), 1 <= m <= n (m < n if complex), or Reflections
-        Reflections, as in :func:`apply`.
-
-    Returns
-    -------
-    Array, shape (..., n, n)
-        Orthogonal or unitary, unless ``m == n`` and ``|u_1| != 1``, or ``tau`` is not a reflection's.
-
-    Raises
-    ------
-    TypeError
-        Not an array, or of an unsupported dtype.
-    ValueError
-        A shape is not as expected.
 
     Examples
     --------
@@ -106,6 +84,7 @@ def matrix(u: Any) -> Array:
     return w.swapaxes(-1, -2).conj() if is_adjoint else w
 
 
+@completed_by(householder.rnn, "Array")
 def rnn(
     u: Any,
     x: Any,
@@ -126,46 +105,9 @@ def rnn(
 
     Parameters
     ----------
-    u : Array, shape (n, m), 1 <= m <= n (m < n if complex), or Reflections
-        Reflections of ``W``, as in :func:`apply`.
-    x : Array, shape (T, B, d), (T, d) or, with ``batch_sizes``, (rows, d)
-        Inputs; ``d = n`` without ``input_weight``.
-    h0 : Array, shape (B, n) or (n,), optional
-        Initial state, ``(n,)`` is shared by all sequences; zeros by default.
-    nonlinearity : str, default "leaky_relu"
-        The function :math:`\phi`, one of the names that the guide to choosing n, m and the method explains. Functions
-        of one real number act on the real and imaginary parts of complex states. Others act on complex numbers, or on
-        the pairs ``(i, i + n/2)`` of real states.
-    negative_slope : float
-        Slope of the leaky ReLU, at least 0.
-    nonlinearity_bias : Array, shape (n,) or, for a nonlinearity of pairs, (n/2,), optional
-        The real bias of a modReLU; no other nonlinearity takes it.
-    input_weight : Array, shape (n, d), optional
-        ``V``, the identity by default.
-    bias : Array, shape (n,), optional
-        ``b``, zero by default.
     batch_sizes : sequence of int, length T, optional
         Sequences of different lengths, packed as torch's ``PackedSequence`` packs them. The numbers must be known when
         the function is traced.
-    reverse : bool
-        Run from the last step to the first, ``h_t`` from ``h_{t+1}``; not with ``batch_sizes``.
-    method : {"auto", "wy", "dense"}
-        The algorithm, as in :func:`apply`.
-
-    Returns
-    -------
-    h : Array, shape (T, B, n), (T, n) or (rows, n)
-        All states, in the dtype of ``x``.
-    h_last : Array, shape (B, n) or (n,)
-        The last state of each sequence; with ``reverse``, the state of the first step. A loss that depends only on
-        this state needs no gradient of the size of ``h``.
-
-    Raises
-    ------
-    TypeError
-        Not arrays, or their dtypes differ.
-    ValueError
-        A shape, a name or a number is not as expected.
 
     Examples
     --------

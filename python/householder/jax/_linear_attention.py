@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import householder
+from householder._docstrings import completed_by
 from householder.jax import _delta
 
 if TYPE_CHECKING:
     from jax import Array
 
 
+@completed_by(householder.linear_attention, "Array")
 def linear_attention(
     q: Any,
     k: Any,
@@ -33,21 +36,9 @@ def linear_attention(
     ----------
     q : Array, shape (B, T, H, K)
         Queries; float64, or float32 and half types, also mixed, which are computed in float32.
-    k : Array, shape (B, T, H, K)
-        Keys.
-    v : Array, shape (B, T, HV, V)
-        Values; HV is a multiple of H, and consecutive value heads share a key head.
     g : Array, shape (B, T, HV) or (B, T, HV, K), optional
         Logarithms of decays, at most 0: one per head, or one for each row of its state. The CPU refuses positive ones;
         other devices compute with them.
-    scale : float, optional
-        Factor of the outputs, ``K**-0.5`` by default.
-    initial_state : Array, shape (N, HV, K, V), optional
-        States in which the sequences begin, zeros by default; N is B or, with ``cu_seqlens``, the number of sequences.
-    output_final_state : bool
-        Return the states in which the sequences end.
-    use_qk_l2norm_in_kernel : bool
-        Divide queries and keys by ``sqrt(sum x^2 + 1e-6)``.
     cu_seqlens : sequence of int, length N + 1, optional
         Packs sequences one after the other in a single row, ``B = 1``. Sequence ``i`` has the tokens ``cu_seqlens[i]``
         to ``cu_seqlens[i + 1] - 1``. The numbers must be known when the function is traced. Shorter sequences are
@@ -59,13 +50,6 @@ def linear_attention(
         In the dtype of ``q``.
     final_state : Array, shape (N, HV, K, V), or None
         In the dtype of the computation.
-
-    Raises
-    ------
-    TypeError
-        Not arrays, or their dtypes do not match.
-    ValueError
-        A shape or a number is not as expected.
 
     Examples
     --------

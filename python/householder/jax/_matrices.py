@@ -12,6 +12,7 @@ from jax import Array
 import householder
 from householder import _validate
 from householder._cpu import dtype_of
+from householder._docstrings import completed_by
 from householder._frame import first_columns
 from householder._linear_map import Columns, frame_columns
 from householder._random import reflect_to_first, sizes
@@ -19,23 +20,9 @@ from householder.jax import _check, _expressions
 from householder.jax._functional import apply, matrix
 
 
+@completed_by(householder.frame, "Array")
 def frame(u: Any) -> Array:
     """Form the first m columns of ``W``, which are orthonormal, in O(n m) memory.
-
-    Parameters
-    ----------
-    u : Array, shape (..., n, m), or Reflections
-        Trapezoidal columns without tau.
-
-    Returns
-    -------
-    Array, shape (..., n, m)
-        ``matrix(u)[..., :m]``. If ``m == n``, its last column is multiplied by ``u_1``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`apply`.
 
     Examples
     --------
@@ -53,6 +40,7 @@ def frame(u: Any) -> Array:
     return columns if phases is None else _expressions.turn(columns, phases[..., None, :m])
 
 
+@completed_by(householder.haar, "Array")
 def haar(
     n: int, m: int | None = None, rng: Any = None, dtype: Any = None, *, size: int | tuple[int, ...] = ()
 ) -> Array | tuple[Array, Array]:
@@ -60,29 +48,10 @@ def haar(
 
     Parameters
     ----------
-    n : int
-    m : int, optional
-        Number of reflections; by default all: n, or ``n - 1`` and the phases if complex.
     rng : key of jax.random, or int, not None
         JAX has no generator of its own, so one of them must be given. An integer gives the same matrices as in NumPy.
     dtype : float32, float64, complex64 or complex128, optional
         float32 by default.
-    size : int or tuple of int
-        Shape of the array of matrices.
-
-    Returns
-    -------
-    u : Array, shape (..., n, m)
-        Unit columns; the last is the number 1 or -1 if ``m == n``.
-    phases : Array, shape (..., n)
-        Only for complex dtypes and m not given; uniform in [-pi, pi).
-
-    Raises
-    ------
-    TypeError
-        Neither a key nor a seed, another dtype, or sizes that are not integers.
-    ValueError
-        m is not between 1 and n (complex: ``n - 1``), or the seed or a size is negative.
 
     Examples
     --------
@@ -111,6 +80,7 @@ def haar(
     return u, jax.random.uniform(of_phases, (*shape, n), np.finfo(kind).dtype, -np.pi, np.pi)
 
 
+@completed_by(householder.factor, "Array")
 def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
     """Find reflections whose product is a given orthogonal or unitary matrix: ``matrix(factor(q)) == q``.
 
@@ -120,23 +90,6 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
     ----------
     q : Array, shape (..., n, n)
         Orthogonal, or unitary with ``n >= 2``; its numbers must be known. :func:`nearest` finds the nearest one.
-    m : int, optional
-        Number of reflections. By default it suffices for every matrix: n (real; the last column is the sign ``u_1``) or
-        ``n - 1`` (complex).
-
-    Returns
-    -------
-    u : Array, shape (..., n, m)
-        Unit columns. If a real q is a product of m reflections, along any vectors, then m reflections are found.
-    phases : Array, shape (..., n)
-        Only for complex q.
-
-    Raises
-    ------
-    TypeError
-        Not an array whose numbers are known, or of another dtype.
-    ValueError
-        q is not orthogonal, or no product of m reflections was found.
 
     Examples
     --------
@@ -155,6 +108,7 @@ def _arrays(found: Any) -> Array | tuple[Array, Array]:
     return arrays
 
 
+@completed_by(householder.nearest, "Array")
 def nearest(a: Any) -> Array:
     """Return the orthogonal or unitary matrix, or the frame, nearest to ``a``: the factor Q of ``a = Q P``.
 
@@ -165,11 +119,6 @@ def nearest(a: Any) -> Array:
     a : Array, shape (..., n, k)
         Any matrices. If one does not have full rank, several frames are nearest, and one of them is returned. Entries
         that are not finite give NaN.
-
-    Returns
-    -------
-    Array, shape (..., n, k)
-        Orthonormal columns, or orthonormal rows if ``n < k``.
 
     Raises
     ------

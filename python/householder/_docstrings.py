@@ -1,0 +1,58 @@
+"""Docstrings of functions that NumPy, torch and JAX share: torch and JAX write only what differs from NumPy."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FunctionT = TypeVar("FunctionT", bound="Callable[..., Any]")
+_HEADING = re.compile(r"^(\w+)\n-+\n", re.MULTILINE)
+_ENTRY = re.compile(r"^(?=\S)", re.MULTILINE)
+
+
+def completed_by(source: Callable[..., Any], array: str) -> Callable[[FunctionT], FunctionT]:
+    """Complete a docstring by the parameters and sections that it lacks, from a function of NumPy.
+
+    Parameters
+    ----------
+    source : callable
+        The function of NumPy.
+    array : str
+        What the library at hand calls an array.
+    """
+
+    def complete(function: FunctionT) -> FunctionT:
+        if function.__doc__ and source.__doc__:  # there are none under python -OO
+            summary, own = _parts(function.__doc__)
+            _, sections = _parts(source.__doc__)
+            sections = {name: _renamed(body, array) for name, body in sections.items() if name != "Notes"}
+            entries = _entries(sections["Parameters"]) | _entries(own.get("Parameters", ""))
+            names = list(inspect.signature(function).parameters)
+            ordered = sorted(entries, key=lambda entry: names.index(entry.partition(",")[0]))
+            own["Parameters"] = "".join(map(entries.__getitem__, ordered))
+            whole = {**sections, **own}
+            texts = (f"{name}\n{'-' * len(name)}\n{body.rstrip()}" for name, body in whole.items())
+            function.__doc__ = "\n\n".join([summary.rstrip(), *texts]) + "\n"
+        return function
+
+    return complete
+
+
+def _parts(docstring: str) -> tuple[str, dict[str, str]]:
+    """Return what precedes the sections of a docstring, and the sections by their names."""
+    summary, *parts = _HEADING.split(inspect.cleandoc(docstring))
+    return summary, dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def _entries(section: str) -> dict[str, str]:
+    """Return the parameters of a section by their names."""
+    return {entry.partition(" : ")[0]: entry.rstrip() + "\n" for entry in _ENTRY.split(section)[1:]}
+
+
+def _renamed(section: str, array: str) -> str:
+    """Name the arrays of a library in the types of a section, which are the lines without indentation."""
+    return re.sub(r"^(?!>>>)\S.*$", lambda line: re.sub(r"\barray\b", array, line[0]), section, flags=re.MULTILINE)
