@@ -79,7 +79,9 @@ def apply(
     tensor([ 3.,  4., 12.], dtype=torch.float64)
     """
     if phases is None and getattr(u, "ndim", 0) == 2:
-        done: Tensor | None = _ops.apply.operator.attempt((u, h, tau), (transpose, method, shape))
+        done: Tensor | None = _ops.apply.operator.attempt(
+            _ops.apply.Inputs(u, h, tau), _ops.apply.Options(transpose, method, shape)
+        )
         if done is not None:
             return done
     if isinstance(u, LinearMap):
@@ -105,7 +107,7 @@ def apply(
     if u.dim() != 2 and u.shape[:-2] != h.shape[:-1]:
         c = _apply_broadcast(u, h, tau, shape, transpose, method)
     else:
-        c = _ops.apply.operator((u, h, tau), (transpose, method, shape))
+        c = product(u, h, tau, shape, transpose, method)
     if phases is not None and transpose:
         c = turn(c, -phases)
     return c if kind is compute else c.to(kind)
@@ -115,7 +117,8 @@ def product(
     u: Tensor, h: Tensor, tau: Tensor | None, shape: str, transpose: bool = False, method: str = "auto"
 ) -> Tensor:
     """Compute ``W h`` for ``u (*c, n, m)``, ``h (*c, *r, n)`` and ``tau (*c, m)``, which were checked."""
-    c: Tensor = _ops.apply.operator((u, h, tau), (transpose, method, shape))
+    options = _ops.apply.Options(transpose, method, shape)
+    c: Tensor = _ops.apply.operator(_ops.apply.Inputs(u, h, tau), options)
     return c
 
 
@@ -163,7 +166,7 @@ def matrix(u: Tensor, phases: Tensor | None = None, *, tau: Tensor | None = None
     """
     is_default = _validate.is_default(tau, shape)
     if is_default and phases is None:
-        done: Tensor | None = _ops.matrix.operator.attempt((u,), ())
+        done: Tensor | None = _ops.matrix.operator.attempt(_ops.matrix.Inputs(u), _ops.matrix.Options())
         if done is not None:
             return done
     if isinstance(u, LinearMap):
@@ -175,7 +178,7 @@ def matrix(u: Tensor, phases: Tensor | None = None, *, tau: Tensor | None = None
     if phases is not None:
         checks.matrix_phases(phases, u, n)
     if is_default:
-        w = _ops.matrix.operator((checks.cast(u, compute),), ())
+        w = _ops.matrix.operator(_ops.matrix.Inputs(checks.cast(u, compute)), _ops.matrix.Options())
     else:
         tau = None if tau is None else checks.cast(tau, compute)
         w = product(checks.cast(u, compute), unit_vectors(u, n, compute), tau, shape).mT

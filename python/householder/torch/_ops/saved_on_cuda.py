@@ -1,4 +1,4 @@
-"""What a sequence's forward pass leaves to its backward pass on a CUDA device, in one tensor."""
+"""What a sequence's forward pass saves for its backward pass on a CUDA device, in one tensor."""
 
 from __future__ import annotations
 
@@ -71,10 +71,11 @@ class Layout(NamedTuple):
         )
 
 
-def tape_layout(inputs: Inputs, options: Options) -> Layout:
+def tape_layout(inputs: Inputs[Tensor], options: Options) -> Layout:
     """Divide the tape of a sequence; it depends on no property of the device."""
     (n, m), method = inputs.u.shape, options.method
     dense = inputs.phases is not None or (prefers_dense(n, m) if method == "auto" else method == "dense")
     flags = n // 2 if NONLINEARITIES[options.nonlinearity].has_flags else 0
     k = reflection_count(n, m, ends_in_sign=not inputs.u.is_complex())
-    return Layout(n, m, k, inputs.rows(), dense, flags, inputs.u.element_size(), inputs.x.dtype)
+    rows = inputs.x.shape[:-1].numel()
+    return Layout(n, m, k, rows, dense, flags, inputs.u.element_size(), inputs.x.dtype)
