@@ -40,7 +40,7 @@ WITHOUT_BOUNDS = {
     # Rules of the shapes of arrays: the core has the lengths of slices.
     *("one_matrix", "vectors", "shape", "optional", "tau", "matrix_phases"),
     # Rules of Python's types.
-    *("flag", "number", "seed", "kind_of", "no_mask", "described"),
+    *("flag", "number", "seed", "kind_of", "no_mask"),
     # The core computes with both, and with every form of columns.
     *("not_both", "is_default"),
 }

@@ -173,7 +173,51 @@ def test_nothing_is_found_by_a_name_that_is_put_together():
         and call.func.id == "getattr"
         and isinstance(call.args[1], (ast.JoinedStr, ast.BinOp))
     }
-    assert all("_orthogonal_rnn.py" in name for name in composed)
+    assert all("layers/orthogonal_rnn.py" in name for name in composed)
+
+
+def test_no_module_of_ours_is_imported_by_a_string():
+    """A reader, an editor and the tests of imports see statements alone."""
+    root = ROOT / "python/householder"
+    texts = {path.relative_to(root).as_posix(): path.read_text("utf-8") for path in root.rglob("*.py")}
+    pattern = re.compile(r"""(?:import_module|__import__)\(\s*f?["']householder""")
+    assert [path for path, text in texts.items() if pattern.search(text)] == []
+
+
+OPERATIONS = sorted((ROOT / "python/householder/torch/_ops").glob("*.py"))
+ANOTHER_WORD = {
+    *("keep", "keeps", "keeping", "kept", "tape", "tapes", "states", "holder", "held", "formed", "prepared"),
+    *("found", "left", "wanted", "way", "there", "done", "how"),
+}
+"""What is saved for the backward pass has one name, and variables say what they hold."""
+
+
+def names_given(path: Path) -> Iterator[str]:
+    """Yield the names of parameters, functions, classes and variables, but the fields that schemas of Rust name."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id not in ("kept", "tape"):
+            yield node.id
+
+
+@pytest.mark.parametrize("path", OPERATIONS, ids=lambda path: path.stem)
+def test_operations_name_what_they_take_and_save(path):
+    tree = ast.parse(path.read_text("utf-8"))
+    parameters = [node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)]
+    assert [name for name in parameters if not name.strip("_")] == []
+    by_number = [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript) and isinstance(node.value, (ast.Name, ast.Attribute))
+        if ast.unparse(node.value).split(".")[-1] in ("tensors", "inputs", "options", "saved", "grads", "needs_grad")
+        if re.fullmatch(r"-?[0-9]+", ast.unparse(node.slice))
+    ]
+    # All operations have a first input, whose device is that of the call.
+    assert set(by_number) <= {"inputs[0]", "needs_grad[0]"}
+    assert set(names_given(path)) & ANOTHER_WORD == set()
 
 
 SHARED_TYPES = {"Cotangents", "Gradients", "Operands", "Saved", "Sizes"}

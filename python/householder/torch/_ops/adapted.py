@@ -75,5 +75,5 @@ def _in_place(u: Tensor, x: Tensor, weight: Tensor, grad_y: Tensor, native: _cor
     u, x = contiguous(u), contiguous(x)
     grad_x, grad_u = torch.empty_like(x), torch.empty_like(u)
     torch.mm(grad_y.reshape(-1, len(weight)), weight, out=grad_x.view(-1, len(u)))
-    done = _core.backward_in_place(u, x, grad_x, grad_u, native)
-    return done if done is NotImplemented else (grad_u, grad_x)
+    status = _core.backward_in_place(u, x, grad_x, grad_u, native)
+    return status if status is NotImplemented else (grad_u, grad_x)

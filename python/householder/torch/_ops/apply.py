@@ -96,8 +96,8 @@ class Apply(Operation):
         grad_h = torch.empty_like(h) if needs_grad.h else None
         grad_tau = torch.empty_like(tau) if needs_grad.tau and tau is not None else None
         room, grad_c = (grad_u, grad_h, None, grad_tau), contiguous(grads.c)
-        done = _core.backward(u, h, grad_c, room, None, transpose, method, saved.native, shape, tau)
-        return done if done is NotImplemented else (grad_u, grad_h, grad_tau)
+        status = _core.backward(u, h, grad_c, room, None, transpose, method, saved.native, shape, tau)
+        return status if status is NotImplemented else (grad_u, grad_h, grad_tau)
 
     def cuda_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
         from householder._cuda import application
@@ -115,9 +115,10 @@ class Apply(Operation):
         require_kernel_columns(inputs.tau, options.shape)
         u, h, _ = inputs
         matrices, rows, of_rows = application.canonical(u, h, grads.c)
-        how = None, options.transpose, options.method
-        found = application.backward(matrices, rows, of_rows, *how, want_h=needs_grad.h, form=saved.native)
-        grad_u, grad_h, _ = found
+        transpose, method, form = options.transpose, options.method, saved.native
+        grad_u, grad_h, _ = application.backward(
+            matrices, rows, of_rows, None, transpose, method, want_h=needs_grad.h, form=form
+        )
         return (
             grad_u.reshape(u.shape).contiguous() if needs_grad.u else None,
             grad_h.reshape(h.shape).contiguous() if needs_grad.h else None,
@@ -167,7 +168,7 @@ class Apply(Operation):
         return matrices * flops.gradient(n, k, rows)
 
     def _sizes(self, inputs: Inputs[Tensor], options: Options) -> tuple[int, int, int, int]:
-        """Return how many matrices there are, n, the number of reflections, and the rows of each matrix."""
+        """Return the number of matrices, n, the number of reflections, and the rows of each matrix."""
         n, m = inputs.u.shape[-2:]
         matrices = prod(inputs.u.shape[:-2])
         k = reflection_count(n, m, ends_in_sign=_validate.is_default(inputs.tau, options.shape))
@@ -185,7 +186,7 @@ def require_kernel_columns(tau: Tensor | None, shape: str) -> None:
     Raises
     ------
     UnusableError
-        Columns are full, or there is ``tau``.
+        Columns are full, or have ``tau``.
     """
     from householder._cuda.verdicts import UnusableError
 

@@ -99,9 +99,9 @@ class DeltaRule(Operation):
     def cpu_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
         described = _described(inputs, options)
         o, last = self.empty_results(inputs, options)
-        kept = self.empty_saved(inputs, options, save) if save else None
-        done = _core.delta_forward(inputs[:_OPERANDS], described, o, last, kept, False)
-        return done if done is NotImplemented else ((o, last), Saved(kept))
+        saved = Saved(self.empty_saved(inputs, options, True) if save else None)
+        status = _core.delta_forward(inputs[:_OPERANDS], described, o, last, saved.kept, False)
+        return status if status is NotImplemented else ((o, last), saved)
 
     def cpu_backward(
         self, inputs: Inputs[Tensor], saved: Saved, grads: Grads, needs_grad: Inputs[bool], options: Options
@@ -115,9 +115,9 @@ class DeltaRule(Operation):
             grad_o = in_rows(grad_o)
         if grad_last is not None:
             grad_last = contiguous(grad_last)
-        done = _core.delta_backward(inputs[:_OPERANDS], described, saved.kept, grad_o, grad_last, gradients)
-        if done is NotImplemented:
-            return done
+        status = _core.delta_backward(inputs[:_OPERANDS], described, saved.kept, grad_o, grad_last, gradients)
+        if status is NotImplemented:
+            return status
         grad_q, grad_k, *others = gradients  # the others have the types of their operands
         grad_q = None if grad_q is None else grad_q.to(inputs.q.dtype)
         grad_k = None if grad_k is None else grad_k.to(inputs.k.dtype)
@@ -176,7 +176,7 @@ def in_place(inputs: Inputs[Tensor], options: Options) -> tuple[Tensor, Tensor] 
 
 
 def _axes_for_many(inputs: Inputs[Tensor], dims: Inputs[int | None]) -> Inputs[int]:
-    """Return the axis of each operand along which one problem stands for many.
+    """Return the axis of each operand along which one problem holds those of all indices.
 
     The axes are those of heads if heads have factors or sequences one row, else those of the batch.
     """

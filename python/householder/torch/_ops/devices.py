@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 def are_plain(*tensors: Tensor | None) -> bool:
     """Return whether tensors have memory, and no subclass overrides operators, as distributed tensors do."""
-    own = Tensor.__torch_dispatch__
-    return all(t is None or (type(t).__torch_dispatch__ is own and has_storage(t)) for t in tensors)
+    default = Tensor.__torch_dispatch__
+    return all(t is None or (type(t).__torch_dispatch__ is default and has_storage(t)) for t in tensors)
 
 
 def kind_of(device: torch.device) -> str:
@@ -30,7 +30,7 @@ def kind_of(device: torch.device) -> str:
     return device.type
 
 
-def lacks_kernel(operation: Operation, inputs: Any, options: Any, way: Route) -> bool:
+def lacks_kernel(operation: Operation, inputs: Any, options: Any, current: Route) -> bool:
     """Return whether no kernel computes a call, and say so once for each device.
 
     Compiled code calls the dispatcher's operator where some device has a kernel for such a call.
@@ -39,11 +39,11 @@ def lacks_kernel(operation: Operation, inputs: Any, options: Any, way: Route) ->
     kind = kind_of(device)
     if kind == "cpu":
         return False
-    would_unroll = operation.is_loop and way in (COMPILED, TRANSFORMED)
+    would_unroll = operation.is_loop and current in (COMPILED, TRANSFORMED)
     if not would_unroll and (reason := operation.reason_without_kernel(inputs, options)):
         say_without_kernels(device, reason)
         return True
-    if way not in NATIVE or kind == "meta":
+    if current not in NATIVE or kind == "meta":
         return False
     if kind == "cuda":
         return not cuda_has_kernels(device)

@@ -71,8 +71,10 @@ class Kernels:
     def forward_on_cuda(self, *arguments: Any) -> Any:
         """Compute with kernels for CUDA, if they can be used."""
         inputs, save, options = self.signature.split_forward(arguments)
-        found = launch(self.operation.cuda_graph_forward, inputs, options, save)
-        return self.forward_elsewhere(*arguments) if found is NotImplemented else self._returned(arguments, *found)
+        computed = launch(self.operation.cuda_graph_forward, inputs, options, save)
+        if computed is NotImplemented:
+            return self.forward_elsewhere(*arguments)
+        return self._returned(arguments, *computed)
 
     def forward_elsewhere(self, *arguments: Any) -> Any:
         """Compute in torch operations."""
@@ -109,19 +111,19 @@ class Kernels:
     def vmap(self, info: Any, in_dims: Any, *arguments: Any) -> Any:
         """Call the operator for mapped arguments: nothing is saved, because the backward pass has a rule of its own."""
         (inputs, _, options), (dims, _, _) = map(self.signature.split_forward, (arguments, in_dims))
-        tensors: list[Tensor | None] = []
+        saved: Tensor | None = None
 
         def call(inputs: Any) -> Any:
+            nonlocal saved
             returned = self.forward_op(*self.signature.join_forward(inputs, False, options))
-            results, tensor = self.signature.split_results(returned)
-            tensors.append(tensor)
+            results, saved = self.signature.split_results(returned)
             return results
 
         results = self.operation.vmap(call, info, dims, inputs, options)
         if not self.signature.saves:
             return results, 0
         several = results if isinstance(results, tuple) else (results,)
-        return (*several, tensors[-1]), (*[0] * len(several), None)
+        return (*several, saved), (*[0] * len(several), None)
 
     # The backward operator.
 
@@ -136,15 +138,15 @@ class Kernels:
 
     def backward_on_cuda(self, *arguments: Any) -> Any:
         """Compute with kernels for CUDA, if they can be used."""
-        found = launch(self.operation.cuda_backward, *self._unchanged(arguments))
-        return self.backward_elsewhere(*arguments) if found is NotImplemented else self._gradients(found)
+        gradients = launch(self.operation.cuda_backward, *self._unchanged(arguments))
+        return self.backward_elsewhere(*arguments) if gradients is NotImplemented else self._gradients(gradients)
 
     def backward_elsewhere(self, *arguments: Any) -> Any:
         """Compute in torch operations."""
         inputs, _, grads, needs_grad, options = self._unchanged(arguments)
         lacks_kernel(self.operation, inputs, options, EAGER)
-        found = gradients_of_expression(self.operation, inputs, grads, needs_grad, options, below_autograd=True)
-        return self._gradients([None if gradient is None else gradient.contiguous() for gradient in found])
+        gradients = gradients_of_expression(self.operation, inputs, grads, needs_grad, options, below_autograd=True)
+        return self._gradients([None if gradient is None else gradient.contiguous() for gradient in gradients])
 
     def backward_without_numbers(self, *arguments: Any) -> Any:
         """Allocate the gradients."""
@@ -171,20 +173,24 @@ class Kernels:
         out_dims = [None if gradient is None else 0 for gradient in gradients]
         return self._gradients(gradients), self._gradients(out_dims)
 
+    # Counts, which a counter asks for with the arguments and the results of an operator.
+
     def flop_formulas(self) -> dict[Any, Callable[..., int]]:
-        """Return the formulas that a counter calls with the arguments of the operators."""
-
-        def of_forward(*arguments: Any, **_: Any) -> int:
-            inputs, _, options = self.signature.split_forward(arguments)
-            return self.operation.flops(inputs, options)
-
-        def of_backward(*arguments: Any, **_: Any) -> int:
-            named = self.signature.split_backward(arguments)
-            return self.operation.backward_flops(named.inputs, named.options)
-
+        """Return the formula of each operator that is counted."""
         if not self.operation.has_flops:
             return {}
-        return {self.forward_op.overloadpacket: of_forward, self.backward_op.overloadpacket: of_backward}
+        packets = self.forward_op.overloadpacket, self.backward_op.overloadpacket
+        return dict(zip(packets, (self.forward_flops, self.backward_flops), strict=True))
+
+    def forward_flops(self, *arguments: Any, out_val: Any) -> int:
+        """Count the operations of the forward operator."""
+        inputs, _, options = self.signature.split_forward(arguments)
+        return self.operation.flops(inputs, options)
+
+    def backward_flops(self, *arguments: Any, out_val: Any) -> int:
+        """Count the operations of the backward operator."""
+        named = self.signature.split_backward(arguments)
+        return self.operation.backward_flops(named.inputs, named.options)
 
 
 def _define(

@@ -78,8 +78,8 @@ class Matrix(Operation):
         if not needs_grad.u:
             return (None,)
         grad_u = torch.empty_like(inputs.u)
-        done = _core.matrix_backward(inputs.u, contiguous(grads.w), grad_u, saved.native)
-        return done if done is NotImplemented else (grad_u,)
+        status = _core.matrix_backward(inputs.u, contiguous(grads.w), grad_u, saved.native)
+        return status if status is NotImplemented else (grad_u,)
 
     def cuda_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
         from householder._cuda import algebra
@@ -128,7 +128,7 @@ class Matrix(Operation):
         return matrices * flops.gradient(n, k, n)
 
     def _sizes(self, u: Tensor) -> tuple[int, int, int]:
-        """Return how many matrices there are, n, and the number of reflections."""
+        """Return the number of matrices, n, and the number of reflections."""
         n, m = u.shape[-2:]
         return prod(map(int, u.shape[:-2])), n, m - (m == n)
 

@@ -73,41 +73,41 @@ class Operator:
                     needs_graph = needs_graph or tensor.requires_grad
             if needs_graph and torch.is_grad_enabled():
                 return self._eager.apply(*inputs, options)
-            found = self.operation.cpu_forward(inputs, options, False)
+            computed = self.operation.cpu_forward(inputs, options, False)
         except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
             return None  # the checks of the arguments explain
-        return None if found is NotImplemented else found[0]
+        return None if computed is NotImplemented else computed[0]
 
     def __call__(self, inputs: Any, options: Any) -> Any:
         """Compute by the route that the active transforms allow."""
-        way = route()
-        if way is EXPRESSION or lacks_kernel(self.operation, inputs, options, way):
+        current = route()
+        if current is EXPRESSION or lacks_kernel(self.operation, inputs, options, current):
             return self.expression(inputs, options)
-        if way is TRANSFORMED:
+        if current is TRANSFORMED:
             return self._general.apply(*self.signature.join_forward(inputs, False, options))
         needs_grad = [tensor is not None and tensor.requires_grad for tensor in inputs]
         needs_graph = torch.is_grad_enabled() and any(needs_grad)
-        if way is COMPILED:
+        if current is COMPILED:
             saves = needs_graph and inputs[0].is_cpu and not torch.compiler.is_exporting()
             saves = saves and not (self.operation.is_linear and self.needs_adjoint_alone(needs_grad))
             return self.dispatch(inputs, options, saves)
         if needs_graph:
-            if way is OBSERVED:
+            if current is OBSERVED:
                 return self._general.apply(*self.signature.join_forward(inputs, False, options))
             return self._eager.apply(*inputs, options)
-        return self.compute(inputs, options, False)[0] if way is EAGER else self.dispatch(inputs, options)
+        return self.compute(inputs, options, False)[0] if current is EAGER else self.dispatch(inputs, options)
 
     def compute(self, inputs: Any, options: Any, save: bool) -> Any:
         """Return the results for tensors of any layout and device, and what is saved."""
-        operation, found = self.operation, NotImplemented
+        operation, computed = self.operation, NotImplemented
         if inputs[0].is_cpu:
-            found = operation.cpu_forward(inputs, options, save)
-            if found is NotImplemented:
-                found = operation.cpu_forward(operation.inputs_type(*laid_out(*inputs)), options, save)
+            computed = operation.cpu_forward(inputs, options, save)
+            if computed is NotImplemented:
+                computed = operation.cpu_forward(operation.inputs_type(*laid_out(*inputs)), options, save)
         elif operation.has_cuda and inputs[0].is_cuda and are_plain(*inputs):
-            found = launch(operation.cuda_forward, inputs, options, save)
-        if found is not NotImplemented:
-            return found
+            computed = launch(operation.cuda_forward, inputs, options, save)
+        if computed is not NotImplemented:
+            return computed
         returned = self.forward_op(*self.signature.join_forward(inputs, save, options))
         results, tensor = self.signature.split_results(returned)
         return results, self.saved_from(results, tensor)
@@ -134,27 +134,27 @@ class Operator:
                 self(operation.inputs_type(first, *grads, *others), operation.adjoint(options)),
                 *[None] * (count - 2),
             )
-        way, found = route(), NotImplemented
-        if way is EXPRESSION:
+        current, gradients = route(), NotImplemented
+        if current is EXPRESSION:
             return gradients_of_expression(operation, inputs, grads, needs_grad, options)
         arguments = BackwardArguments(inputs, saved, grads, needs_grad, options)
         if torch.is_grad_enabled():
             return scatter_optional(
                 self._derivative.apply(*self.signature.join_backward(arguments)), needs_grad[:count]
             )
-        if way in NATIVE and inputs[0].is_cpu:
+        if current in NATIVE and inputs[0].is_cpu:
             try:
-                found = operation.cpu_backward(*arguments)
-                if found is NotImplemented:
+                gradients = operation.cpu_backward(*arguments)
+                if gradients is NotImplemented:
                     laid_out_inputs = operation.inputs_type(*laid_out(*inputs))
-                    found = operation.cpu_backward(laid_out_inputs, saved, grads, needs_grad, options)
+                    gradients = operation.cpu_backward(laid_out_inputs, saved, grads, needs_grad, options)
             except (AttributeError, TypeError, ValueError, RuntimeError):
                 operation.require_unchanged(inputs, saved, grads, options)
                 raise
-        elif way in NATIVE and operation.has_cuda and inputs[0].is_cuda and are_plain(*inputs, *grads):
+        elif current in NATIVE and operation.has_cuda and inputs[0].is_cuda and are_plain(*inputs, *grads):
             operation.require_unchanged(inputs, saved, grads, options)
-            found = launch(operation.cuda_backward, *arguments)
-        return self.dispatch_backward(arguments) if found is NotImplemented else found
+            gradients = launch(operation.cuda_backward, *arguments)
+        return self.dispatch_backward(arguments) if gradients is NotImplemented else gradients
 
     def needs_adjoint_alone(self, needs_grad: Sequence[bool]) -> bool:
         """Return whether a linear operation only needs the gradient of its second input: nothing has to be saved."""
@@ -198,8 +198,8 @@ class _Eager(Function):
         operation = operator.operation
         inputs = operation.inputs_type(*tensors)
         saves = not (operation.is_linear and operator.needs_adjoint_alone(ctx.needs_input_grad[:-1]))
-        found = operation.cpu_forward(inputs, options, saves) if inputs[0].is_cpu else NotImplemented
-        results, saved = operator.compute(inputs, options, saves) if found is NotImplemented else found
+        computed = operation.cpu_forward(inputs, options, saves) if inputs[0].is_cpu else NotImplemented
+        results, saved = operator.compute(inputs, options, saves) if computed is NotImplemented else computed
         save(ctx, inputs, saved, options)
         return results
 
@@ -272,8 +272,8 @@ class _Derivative(Function):
             return drop_none(gradients_of_expression(operation, free, of_results, used, ctx.options))
 
         needs_grad = signature.split_backward(ctx.needs_input_grad)
-        wanted = (*needs_grad.inputs[:count], *needs_grad.grads)
-        found = pull_back(first_order, (*inputs[:count], *grads), drop_none(cotangents), wanted)
-        found = scatter_optional(found, wanted)
+        needed = (*needs_grad.inputs[:count], *needs_grad.grads)
+        pulled = pull_back(first_order, (*inputs[:count], *grads), drop_none(cotangents), needed)
+        gradients = scatter_optional(pulled, needed)
         others = (None,) * (signature.inputs - count + signature.saved)
-        return *found[:count], *others, *found[count:], *(None,) * (1 + signature.options)
+        return *gradients[:count], *others, *gradients[count:], *(None,) * (1 + signature.options)

@@ -69,7 +69,7 @@ class Grads(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """All states, and what the kernels save: a tape for CUDA graphs, a handle for those of the CPU, or an object."""
+    """All states, and what kernels save: for graphs a tensor or, on the CPU, a handle; otherwise an object."""
 
     h: Tensor
     tape: Tensor | None = None
@@ -120,8 +120,9 @@ class Rnn(Operation):
 
     def expression(self, library: Library, inputs: Inputs[Tensor], options: Options) -> tuple[Tensor, Tensor]:
         nonlinearity, negative_slope, transpose, reverse, shape, _ = options
-        how = nonlinearity, negative_slope, transpose, reverse, shape
-        results: tuple[Tensor, Tensor] = expressions.rnn(*inputs, *how, library=library)
+        results: tuple[Tensor, Tensor] = expressions.rnn(
+            *inputs, nonlinearity, negative_slope, transpose, reverse, shape, library=library
+        )
         return results
 
     def empty_results(self, inputs: Inputs[Tensor], options: Options) -> tuple[Tensor, Tensor]:
@@ -134,9 +135,9 @@ class Rnn(Operation):
             return empty_handle(inputs.x, save)
         if not save or unsupported_columns(inputs.tau, options.shape):
             return inputs.u.new_empty(0)
-        from householder.torch._ops.saved_on_cuda import tape_layout
+        from householder.torch._ops.saved_on_cuda import layout_of
 
-        return inputs.u.new_empty(tape_layout(inputs, options).shape)
+        return inputs.u.new_empty(layout_of(inputs, options).shape)
 
     def cpu_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
         h, last = self.empty_results(inputs, options)
@@ -155,60 +156,60 @@ class Rnn(Operation):
             _validate.direction(options.reverse, inputs.batch_sizes)
         native, (grad_h, grad_last) = saved.native, grads
         if native is None:  # hooks have replaced it; without it, some gradients would be rounded in another way
-            found = self.cpu_forward(inputs, options, True)
-            if found is NotImplemented:
-                return found
-            native = found[1].native
+            computed = self.cpu_forward(inputs, options, True)
+            if computed is NotImplemented:
+                return computed
+            _, (*_, native) = computed
         if grad_h is not None and not (inputs.u.dim() == 2 and grad_h.dim() == 3 and grad_h.stride(2) == 1):
             grad_h = allocated(grad_h).contiguous()  # otherwise steps and sequences may lie at any distances
         if grad_last is not None:
             grad_last = contiguous(grad_last)
         gradients = room_for(inputs, needs_grad)[: self.differentiable]
-        done = _core.rnn_backward(inputs, options, saved.h, grad_h, grad_last, gradients, native)
-        return done if done is NotImplemented else gradients
+        status = _core.rnn_backward(inputs, options, saved.h, grad_h, grad_last, gradients, native)
+        return status if status is NotImplemented else gradients
 
     def cuda_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
         from householder._cuda import recurrence
 
         sequence, sizes = _for_kernels(inputs, options), sizes_of(inputs)
-        h, run, kept = recurrence.forward(sequence, sizes.steps, sizes.batch, None if save else recurrence.Kept())
-        native = kept if save and run is not None else None
-        return (h, _last_states(h, inputs, run, options.reverse)), Saved(h, None, native)
+        h, run, native = recurrence.forward(sequence, sizes.steps, sizes.batch, None if save else recurrence.Kept())
+        saved = Saved(h, None, native if save and run is not None else None)
+        return (h, _last_states(h, inputs, run, options.reverse)), saved
 
     def cuda_graph_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
         from householder._cuda import recurrence
-        from householder.torch._ops.saved_on_cuda import tape_layout
+        from householder.torch._ops.saved_on_cuda import layout_of
 
-        sequence, sizes, layout = _for_kernels(inputs, options), sizes_of(inputs), tape_layout(inputs, options)
-        tape = inputs.u.new_empty(layout.shape if save else (0,))
-        kept = layout.kept(tape) if save else recurrence.Kept()
-        h, run, _ = recurrence.forward(sequence, sizes.steps, sizes.batch, kept)
+        sequence, sizes, layout = _for_kernels(inputs, options), sizes_of(inputs), layout_of(inputs, options)
+        saved = inputs.u.new_empty(layout.shape if save else (0,))
+        native = layout.arrays(saved) if save else recurrence.Kept()
+        h, run, _ = recurrence.forward(sequence, sizes.steps, sizes.batch, native)
         if save and run is not None:
-            layout.write(tape, run.form)
-        return (h, _last_states(h, inputs, run, options.reverse)), Saved(h, tape)
+            layout.write(saved, run.form)
+        return (h, _last_states(h, inputs, run, options.reverse)), Saved(h, saved)
 
     def cuda_backward(
         self, inputs: Inputs[Tensor], saved: Saved, grads: Grads, needs_grad: Inputs[bool], options: Options
     ) -> Any:
         from householder._cuda import recurrence
-        from householder.torch._ops.saved_on_cuda import tape_layout
+        from householder.torch._ops.saved_on_cuda import layout_of
 
         sequence, sizes = _for_kernels(inputs, options), sizes_of(inputs)
-        kept = saved.native or recurrence.Kept()
+        native = saved.native or recurrence.Kept()
         if saved.tape is not None and sizes.steps and sizes.batch:
-            layout = tape_layout(inputs, options)
-            kept = layout.kept(saved.tape)._replace(form=layout.form(saved.tape, inputs.u, inputs.phases))
+            layout = layout_of(inputs, options)
+            native = layout.arrays(saved.tape)._replace(form=layout.form(saved.tape, inputs.u, inputs.phases))
         names = [name for name, is_needed in needs_grad._asdict().items() if is_needed]
         h, grad_h, grad_last = (_contiguous(t) for t in (saved.h, *grads))
-        found = recurrence.backward(sequence, sizes.steps, sizes.batch, h, kept, grad_h, grad_last, names)
-        return tuple(getattr(found, name) for name in Inputs._fields[: self.differentiable])
+        gradients = recurrence.backward(sequence, sizes.steps, sizes.batch, h, native, grad_h, grad_last, names)
+        return tuple(getattr(gradients, name) for name in Inputs._fields[: self.differentiable])
 
     def reason_without_kernel(self, inputs: Inputs[Tensor], options: Options) -> str:
         return unsupported_columns(inputs.tau, options.shape)
 
     def require_unchanged(self, inputs: Inputs[Tensor], saved: Saved, grads: Grads, options: Options) -> None:
         n, m, d, _, batch, _ = sizes_of(inputs)
-        many, kind, of_states, device = inputs.u.shape[:-2], inputs.u.dtype, inputs.x.dtype, inputs.u.device
+        batch_shape, kind, of_states, device = inputs.u.shape[:-2], inputs.u.dtype, inputs.x.dtype, inputs.u.device
         real, moduli = kind.to_real(), NONLINEARITIES[options.nonlinearity].moduli(n, kind.is_complex)
         expected = [
             (inputs.h0, (batch, n), of_states),
@@ -219,10 +220,10 @@ class Rnn(Operation):
             (inputs.tau, (m,), kind),
         ]
         for t, shape, dtype in expected:
-            if t is not None and (t.shape != (*many, *shape) or t.dtype is not dtype or t.device != device):
+            if t is not None and (t.shape != (*batch_shape, *shape) or t.dtype is not dtype or t.device != device):
                 raise RuntimeError(
                     f"a tensor is {t.dtype} of shape {tuple(t.shape)} on {t.device}, but in the forward pass it was "
-                    f"{dtype} of shape {(*many, *shape)} on {device}: change parameters after the backward pass"
+                    f"{dtype} of shape {(*batch_shape, *shape)} on {device}: change parameters after the backward pass"
                 )
         narrow = kind is torch.float32 and of_states in HALF_TYPES
         of_steps = inputs.x, saved.h, *grads
@@ -238,7 +239,7 @@ class Rnn(Operation):
         inputs: Inputs[Tensor],
         options: Options,
     ) -> Any:
-        """Run more sequences of the same matrix, or a matrix for each of many."""
+        """Run more sequences of the same matrix, or a matrix for each index."""
         if _share_parameters(dims):
             return tuple(_apart(info, result) for result in call(_more_sequences(info, inputs, dims)))
         if takes_one_matrix(inputs.u):

@@ -31,10 +31,10 @@ class RowOperation(Operation):
 
     def cpu_forward(self, inputs: Any, options: Any, save: bool) -> Any:
         y = self.empty_results(inputs, options)
-        done = self.core_forward(inputs, *self.described(inputs, options), y)
-        return done if done is NotImplemented else (y, self.saved_type())
+        status = self.core_forward(inputs, *self.described(inputs, options), y)
+        return status if status is NotImplemented else (y, self.saved_type())
 
     def cpu_backward(self, inputs: Any, saved: Any, grads: Any, needs_grad: Any, options: Any) -> Any:
         gradients = room_for(inputs, needs_grad)
-        done = self.core_backward(inputs, *self.described(inputs, options), in_rows(grads.y), gradients)
-        return done if done is NotImplemented else gradients
+        status = self.core_backward(inputs, *self.described(inputs, options), in_rows(grads.y), gradients)
+        return status if status is NotImplemented else gradients

@@ -54,18 +54,18 @@ class Signature:
     def join_backward(self, arguments: BackwardArguments) -> tuple[Any, ...]:
         """Return the flat arguments of the backward operator."""
         inputs, saved, grads, needs_grad, options = arguments
-        wanted = list(map(bool, needs_grad[: self.operation.differentiable]))
-        return (*inputs, *saved[: self.saved], *grads, wanted, *options)
+        needed = list(map(bool, needs_grad[: self.operation.differentiable]))
+        return (*inputs, *saved[: self.saved], *grads, needed, *options)
 
     def split_backward(self, arguments: Sequence[Any]) -> BackwardArguments:
         """Name the arguments of the backward operator, or a flag, or the mapped axis, of each."""
         of, after, last = self.operation, self.inputs + self.saved, len(arguments) - self.options
-        wanted = arguments[last - 1] or ()
+        needed = arguments[last - 1] or ()
         return BackwardArguments(
             of.inputs_type(*arguments[: self.inputs]),
             of.saved_type(*arguments[self.inputs : after], native=None),
             of.grads_type(*arguments[after : last - 1]),
-            of.inputs_type(*wanted, *[False] * (self.inputs - len(wanted))),
+            of.inputs_type(*needed, *[False] * (self.inputs - len(needed))),
             of.options_type(*arguments[last:]),
         )
 

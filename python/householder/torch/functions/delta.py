@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -123,7 +124,7 @@ def run(
     initial ones.
     """
     results = None
-    is_typed = type(num_householder) is int and type(normalize) is bool
+    is_typed = type(num_householder) is int and type(normalize) is bool and isinstance(scale, (float, NoneType))
     if is_typed and not in_place and _fits(inputs, num_householder, erases):
         ordinary = Options(inputs.q.shape[3] ** -0.5 if scale is None else scale, num_householder, normalize)
         results = _ops.delta.operator.attempt(inputs, ordinary)
@@ -193,8 +194,8 @@ def _checked_type(q: Any, needed: Mapping[str, Any], optional: Mapping[str, Any]
     checks.tensor("q", q)
     if q.dtype is not torch.float64 and q.dtype not in _MIXED:
         raise TypeError(f"q has dtype {q.dtype}, expected torch.float64, {', '.join(map(str, _MIXED))}")
-    given = {name: other for name, other in optional.items() if other is not None}
-    for name, other in {**needed, **given}.items():
+    present = {name: other for name, other in optional.items() if other is not None}
+    for name, other in {**needed, **present}.items():
         checks.tensor(name, other)
         if other.device != q.device:
             raise TypeError(f"{name} is on {other.device} but q is on {q.device}")
