@@ -23,9 +23,9 @@ from householder.cli.gpu_check import command as gpu_check
 from householder.cli.gpu_check import correctness as gpu_correctness
 from householder.cli.gpu_check import timing as gpu_timing
 from householder.torch import _ops
-from householder.torch._ops import adapted, operator
-from householder.torch._ops.library import are_plain
-from householder.torch._ops.route import NATIVE, Route, route
+from householder.torch._ops import adapted, devices, operator
+from householder.torch._ops.devices import are_plain
+from householder.torch._ops.route import NATIVE, OBSERVED, route
 from householder.torch.functions import rnn
 from tests.cases.torch import CASES, results
 from tests.conftest import of_arrays
@@ -55,7 +55,7 @@ def on_cuda(monkeypatch):
     monkeypatch.setattr(instances, "TILES", ())  # few kernels to compile
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=42))
     monkeypatch.setattr(rnn, "reads_halves", lambda _: True)
-    monkeypatch.setattr(operator, "kind_of", lambda _: "cuda")
+    monkeypatch.setattr(devices, "kind_of", lambda _: "cuda")
     ask_the_dispatcher(monkeypatch, True)
     library = torch.library.Library("householder", "IMPL")
     for name in WITH_KERNELS:
@@ -71,7 +71,7 @@ def ask_the_dispatcher(monkeypatch, always):
 
 
 def _observed():
-    return Route.OBSERVED if route() in NATIVE else route()
+    return OBSERVED if route() in NATIVE else route()
 
 
 @pytest.mark.filterwarnings("ignore:householder has no native kernel")
@@ -100,7 +100,8 @@ def test_apply_forms_the_factors_once_for_both_passes(monkeypatch, shape, method
     on_device = [t.as_subclass(OnCuda).requires_grad_() for t in (u, h)]
 
     def product(u, h):
-        return _ops.apply.operator((u, h, None), (False, method, "trapezoidal"))
+        options = _ops.apply.Options(False, method, "trapezoidal")
+        return _ops.apply.operator(_ops.apply.Inputs(u, h, None), options)
 
     found = results(product, on_device)
     assert len(formed) == 1

@@ -11,11 +11,10 @@ import householder as hh
 import householder.torch as ht
 from householder import _api
 from householder._cuda.arrays import Arrays
-from householder.torch._ops import cuda
+from householder.torch._ops import dispatcher
 from tests.cases.torch import CASES
 from tests.conftest import Backend, problem
 from tests.cuda import cuda_standin
-from tests.cuda.test_launch_torch import WITH_KERNELS
 from tests.cuda.test_launch_torch import on_cuda as on_cuda
 from tests.numpy.test_sequence import Case
 
@@ -86,15 +85,11 @@ def _strictly(monkeypatch, request):
     """Below the door, where all tensors but batch sizes are the device's, nothing is excused."""
     request.getfixturevalue("on_cuda")
 
-    def strict(kernel):
-        def call(*arguments):
-            with NoWaiting():
-                return kernel(*arguments)
+    def strict(*arguments, launch=dispatcher.launch):
+        with NoWaiting():
+            return launch(*arguments)
 
-        return call
-
-    for name in WITH_KERNELS:
-        monkeypatch.setattr(cuda, name, strict(getattr(cuda, name)))
+    monkeypatch.setattr(dispatcher, "launch", strict)
 
 
 LARGE = torch.randn(40, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()

@@ -132,6 +132,6 @@ def test_more_threads_than_torch_has_are_our_own(run_script):
 
 @pytest.mark.skipif(not find_spec("torch"), reason="needs torch")
 def test_calls_run_on_torchs_threads_on_every_system():
-    from householder.torch._ops import library
+    from householder.torch._ops import threads
 
-    assert library.shares_threads
+    assert threads.shares_threads

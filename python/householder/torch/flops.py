@@ -21,5 +21,5 @@ from torch.utils.flop_counter import register_flop_formula
 from householder.torch._ops import OPERATORS
 
 for _operator in OPERATORS:
-    for _target, _formula in _operator.flop_formulas.items():
+    for _target, _formula in _operator.kernels.flop_formulas().items():
         register_flop_formula(_target, get_raw=True)(_formula)

@@ -13,10 +13,10 @@ def call(source):
         (functions.apply, functions.matrix, functions.rnn, columns.apply, columns.sequence, delta.rule)
     )(source)
 
-    keep = source.choose((False, True))
+    save = source.choose((False, True))
 
-    def direct(operator, tensors, options):
-        return operator._through_dispatcher(tensors, options, keep=keep)
+    def direct(operator, inputs, options):
+        return operator.dispatch(inputs, options, save)
 
     def ours(tensors):
         with mock.patch.object(Operator, "__call__", direct):

@@ -167,11 +167,12 @@ def compare_maps(function, given, dims):
 
 
 def test_torch_operations_take_other_devices():
-    for operator, tensors, options in (
-        (_ops.convolution.operator, convolution_operands(), (True,)),
-        (_ops.gated_norm.operator, norm_operands(), (1e-6, True)),
+    for module, tensors, options in (
+        (_ops.convolution, convolution_operands(), (True,)),
+        (_ops.gated_norm, norm_operands(), (1e-6, True)),
     ):
-        assert operator(tuple(t.to("meta") for t in tensors), options).shape == tensors[0].shape
+        inputs = module.Inputs(*(t.to("meta") for t in tensors))
+        assert module.operator(inputs, module.Options(*options)).shape == tensors[0].shape
 
 
 def test_a_token_that_is_not_finite_changes_none_before_it():

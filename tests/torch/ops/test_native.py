@@ -196,20 +196,19 @@ def laid_out(tensors):
     return [None if t is None else t.contiguous() for t in tensors]
 
 
-def functions(module):
-    return module.operator, module.compute if module is apply else module._compute, module._differentiate
-
-
 @pytest.mark.parametrize(("module", "tensors", "options", "grads", "wanted"), ALL)
 def test_results_have_the_bits_of_the_core_as_python_calls_it(module, tensors, options, grads, wanted):
-    operator, compute, differentiate = functions(module)
-    results, states, _ = compute(laid_out(tensors), options, module is delta)
+    operator, named = module.operator, module.Inputs(*laid_out(tensors))
+    operation, options = operator.operation, module.Options(*options)
+    results, saved = operation.cpu_forward(named, options, module is delta)
     *found, kept = operator.forward_op(*tensors, True, *options)
     for result, other in zip(results if isinstance(results, tuple) else (results,), found, strict=True):
         assert torch.equal(result, other)
-    expected = differentiate(laid_out(tensors), states, None, laid_out(grads), wanted, options)
-    for state in (states[-1], kept):
-        found = operator.backward_op(*tensors, *states[:-1], state, *grads, list(map(bool, wanted)), *options)
+    needs_grad = module.Inputs(*wanted, *[False] * (len(tensors) - len(wanted)))
+    expected = operation.cpu_backward(named, saved, module.Grads(*laid_out(grads)), needs_grad, options)
+    *among_results, state, _ = saved
+    for tensor in (state, kept):
+        found = operator.backward_op(*tensors, *among_results, tensor, *grads, list(map(bool, wanted)), *options)
         for gradient, other in zip(expected, found if isinstance(found, tuple) else (found,), strict=True):
             assert (gradient is None) == (other is None)
             assert gradient is None or torch.equal(gradient, other)

@@ -7,7 +7,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from householder.torch._base import expressions
 from householder.torch._ops import delta
 from tests.cases.layers import LAYERS
-from tests.torch.ops.test_native import calls, functions, laid_out
+from tests.torch.ops.test_native import calls, laid_out
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 
@@ -148,15 +148,16 @@ def test_gradient_operators_can_be_differentiated_themselves():
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch looks at a copy's
 @pytest.mark.parametrize(("module", "tensors", "options", "grads", "wanted"), list(calls(torch.float64)))
 def test_operators_are_registered_as_torch_asks(module, tensors, options, grads, wanted):
-    operator, compute, _ = functions(module)
-    _, states, _ = compute(laid_out(tensors), options, module is delta)
+    operator = module.operator
+    named = module.Inputs(*laid_out(tensors)), module.Options(*options)
+    _, (*among_results, _, _) = operator.operation.cpu_forward(*named, module is delta)
     given = [t.requires_grad_() if t is not None and t.is_floating_point() else t for t in tensors]
     has_room = module is delta and tensors[-1] is not None  # kept states of packed sequences are not all written
     for keep in (False,) if has_room else (False, True):
         torch.library.opcheck(operator.forward_op, (*given, keep, *options))
     of_tensors = [None if t is None else t.detach() for t in given]
     for kept in (None, operator.forward_op(*of_tensors, True, *options)[-1]):
-        arguments = (*of_tensors, *states[:-1], kept, *grads, list(map(bool, wanted)), *options)
+        arguments = (*of_tensors, *among_results, kept, *grads, list(map(bool, wanted)), *options)
         torch.library.opcheck(operator.backward_op, arguments)
 
 

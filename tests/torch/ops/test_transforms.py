@@ -168,7 +168,7 @@ def test_a_device_whose_kernels_take_one_matrix_has_a_call_for_each(case, native
 
     expected = vmap(gradient, in_dims)(*many)
     native_calls.clear()
-    monkeypatch.setattr(_ops.rnn, "_takes_one_matrix", lambda _: True)
+    monkeypatch.setattr(_ops.rnn, "takes_one_matrix", lambda _: True)
     torch.testing.assert_close(vmap(gradient, in_dims)(*many), expected)
     assert native_calls.count("rnn_backward") == len(many[0])
 

@@ -32,6 +32,11 @@ def contiguous(tensor: Tensor) -> Tensor:
     return tensor if tensor.is_contiguous() else allocated(tensor).contiguous()
 
 
+def in_rows(tensor: Tensor) -> Tensor:
+    """Lay a tensor out, unless the numbers of its last axis are next to each other."""
+    return tensor if tensor.stride(-1) == 1 else allocated(tensor).contiguous()
+
+
 def allocated(tensor: Tensor) -> Tensor:
     """Return the tensor, which is about to be copied: torch crashes where the storage has been freed."""
     is_ordinary = type(tensor) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()

@@ -6,6 +6,7 @@ test of this file names the versions that were tried.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -24,6 +25,10 @@ is_observed: Callable[[], bool] = getattr(_python_dispatch, "is_in_torch_dispatc
 """Return whether a mode sees the operators that are called."""
 unwrap_if_dead: Callable[[Tensor], Tensor] = getattr(torch._C._functorch, "unwrap_if_dead", lambda t: t)
 """Return the tensor inside one that has outlived its transform, which is otherwise mistaken for one of the next."""
+forward_level: Callable[[], int] = partial(getattr, forward_ad, "_current_level", 0)
+"""Return the level of forward mode, negative if tensors carry no tangents."""
+is_profiled: Callable[[], bool] = partial(getattr, profiler, "_is_profiler_enabled", False)
+"""Return whether a profile is being recorded."""
 has_storage: Callable[[Tensor], bool] = getattr(torch._C, "_has_storage", lambda _: False)
 """Return whether a tensor has memory of its own."""
 Convolution: Any = getattr(nn.modules.conv, "_ConvNd", (nn.Conv1d, nn.Conv2d, nn.Conv3d))
@@ -32,12 +37,7 @@ Convolution: Any = getattr(nn.modules.conv, "_ConvNd", (nn.Conv1d, nn.Conv2d, nn
 
 def is_forward_mode() -> bool:
     """Return whether tensors may carry tangents."""
-    return getattr(forward_ad, "_current_level", 0) >= 0
-
-
-def is_profiled() -> bool:
-    """Return whether a profile is being recorded."""
-    return getattr(profiler, "_is_profiler_enabled", False)
+    return forward_level() >= 0
 
 
 def has_hooks(module: nn.Module) -> bool:

@@ -1,4 +1,4 @@
-"""The operations: each file has one, with its operators of ``torch.ops.householder`` and what runs on which device."""
+"""The operations: each file has one, as a class that says what it is, and its operator, which can be called."""
 
 from householder.torch._ops import apply, convolution, delta, gated_norm, matrix, rnn
 

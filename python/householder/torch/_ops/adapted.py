@@ -18,9 +18,8 @@ from householder.torch._base import autocast
 from householder.torch._base.dtypes import CORE_NAME
 from householder.torch._base.layout import contiguous
 from householder.torch._ops import apply
-from householder.torch._ops.derivatives import handle_of, saved_by
-from householder.torch._ops.library import follow_torch_threads
 from householder.torch._ops.route import NATIVE, route
+from householder.torch._ops.saved import save
 
 
 def can_fuse(u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
@@ -45,43 +44,36 @@ class AdaptedLinear(Function):
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, method: str) -> Tensor:
-        options = False, method, "trapezoidal"
-        found = apply.compute((contiguous(u), contiguous(x), None), options, True)
-        turned, kept = (
-            (apply.operator.forward_op(u, x, None, False, *options)[0], None) if found is NotImplemented else found[::2]
-        )
-        ctx.save_for_backward(u, x, weight, handle_of(kept))
-        ctx.options = options
+        options = apply.Options(False, method, "trapezoidal")
+        turned, saved = apply.operator.compute(apply.Inputs(u, x, None), options, True)
+        save(ctx, (u, x, weight), saved._replace(kept=None), options)
         return linear(turned, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Any, ...]:
-        u, x, weight, handle = ctx.saved_tensors
-        kept, wanted = saved_by(handle), ctx.needs_input_grad[:2]
+        u, x, weight, _, handle = ctx.saved_tensors
+        native, (needs_u, needs_x, *_) = getattr(handle, "saved", None), ctx.needs_input_grad
         gradients: Any = NotImplemented
-        if (
-            all(wanted)
-            and kept is not None
-            and not kept.is_matrix
-            and not torch.is_grad_enabled()
-            and route() in NATIVE
-        ):
-            gradients = _in_place(u, x, weight, grad_y, kept)
+        is_ordinary = needs_u and needs_x and not torch.is_grad_enabled() and route() in NATIVE
+        if is_ordinary and native is not None and not native.is_matrix:
+            gradients = _in_place(u, x, weight, grad_y, native)
         if gradients is NotImplemented:
             with autocast.off(x.device):
-                grad = grad_y @ weight
-            wanted = (*wanted, False)
-            gradients = apply.operator.gradients((u, x, None), (None,), kept, (grad,), wanted, ctx.options)[:2]
+                grad = apply.Grads(grad_y @ weight)
+            inputs, needs_grad = apply.Inputs(u, x, None), apply.Inputs(needs_u, needs_x, False)
+            grad_u, grad_x, _ = apply.operator.gradients(
+                inputs, apply.Saved(None, native), grad, needs_grad, ctx.options
+            )
+            gradients = grad_u, grad_x
         return *gradients, None, None, None
 
 
 _function: Any = new_class("householder::adapted_linear", (AdaptedLinear,))  # the name that profiles show
 
 
-def _in_place(u: Tensor, x: Tensor, weight: Tensor, grad_y: Tensor, kept: _core.Kept) -> Any:
-    follow_torch_threads()
+def _in_place(u: Tensor, x: Tensor, weight: Tensor, grad_y: Tensor, native: _core.Kept) -> Any:
     u, x = contiguous(u), contiguous(x)
     grad_x, grad_u = torch.empty_like(x), torch.empty_like(u)
     torch.mm(grad_y.reshape(-1, len(weight)), weight, out=grad_x.view(-1, len(u)))
-    done = _core.backward_in_place(u, x, grad_x, grad_u, kept)
-    return done if done is NotImplemented else (grad_u, grad_x)
+    status = _core.backward_in_place(u, x, grad_x, grad_u, native)
+    return status if status is NotImplemented else (grad_u, grad_x)

@@ -7,54 +7,172 @@ Shapes are canonical here: ``u (*c, n, m)``, ``h (*c, *r, n)`` and ``tau (*c, m)
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import torch
+from torch import Tensor
 
 from householder import _core, _validate, plan
 from householder._spec import reflection_count
 from householder.torch._base import expressions
-from householder.torch._ops.library import all_leading, empty_kept, follow_torch_threads, require_dtype
+from householder.torch._base.layout import contiguous
+from householder.torch._ops import flops
+from householder.torch._ops.batching import all_leading
+from householder.torch._ops.memory import empty_handle, require_dtype
+from householder.torch._ops.operation import BackwardArguments, Operation
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from collections.abc import Callable
 
     from householder._library import Library
 
-
-def compute(tensors: Any, options: Any, keep: bool) -> Any:
-    """Return ``W h``, no state, and what the core keeps, or ``NotImplemented``."""
-    (u, h, tau), (transpose, method, shape) = tensors, options
-    follow_torch_threads()
-    c = torch.empty_like(h)
-    kept = _core.forward(u, h, c, None, transpose, method, keep, shape, tau)
-    return kept if kept is NotImplemented else (c, (None,), kept)
+T = TypeVar("T")
 
 
-def _differentiate(tensors: Any, _: Any, kept: _core.Kept | None, grads: Any, wanted: Any, options: Any) -> Any:
-    (u, h, tau), (grad_c,), (transpose, method, shape) = tensors, grads, options
-    follow_torch_threads()
-    want_u, want_h, want_tau = wanted
-    grad_u, grad_h = torch.empty_like(u) if want_u else None, torch.empty_like(h) if want_h else None
-    grad_tau = torch.empty_like(tau) if want_tau and tau is not None else None
-    done = _core.backward(u, h, grad_c, (grad_u, grad_h, None, grad_tau), None, transpose, method, kept, shape, tau)
-    return done if done is NotImplemented else (grad_u, grad_h, grad_tau)
+class Inputs(NamedTuple, Generic[T]):
+    """The tensors, or a flag, or the mapped axis, of each."""
+
+    u: T
+    h: T
+    tau: T | None
 
 
-def _require_unchanged(tensors: Any, _: Any, grads: Any, __: Any) -> None:
-    (u, h, tau), (grad_c,) = tensors, grads
-    require_dtype(h, u, tau, grad_c)
-    if grad_c.shape != h.shape or not u.device == h.device == grad_c.device:
-        raise ValueError(
-            f"grad_c has shape {tuple(grad_c.shape)} on {grad_c.device}, expected {tuple(h.shape)} on {u.device} as h"
+class Options(NamedTuple):
+    """How to apply."""
+
+    transpose: bool
+    method: str
+    shape: str
+
+
+class Grads(NamedTuple):
+    """Gradients of the results."""
+
+    c: Tensor
+
+
+class Saved(NamedTuple):
+    """Factors or ``W``: of the core, or the form of ``u`` on CUDA."""
+
+    kept: Tensor | None = None
+    native: Any = None
+
+
+class Apply(Operation):
+    """``W h``; oracle: :func:`householder.reference.forward`."""
+
+    name = "apply"
+    inputs_type, options_type, grads_type, saved_type = Inputs, Options, Grads, Saved
+    differentiable = 3
+    is_linear = True
+    has_cuda = True
+    has_flops = True
+
+    def expression(self, library: Library, inputs: Inputs[Tensor], options: Options) -> tuple[Tensor]:
+        (u, h, tau), (transpose, _, shape) = inputs, options
+        return (expressions.apply(u, h, transpose, tau, shape, library=library),)
+
+    def empty_results(self, inputs: Inputs[Tensor], options: Options) -> Tensor:
+        return inputs.h.new_empty(inputs.h.shape)
+
+    def empty_saved(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Tensor:
+        return empty_handle(inputs.h, save)
+
+    def adjoint(self, options: Options) -> Options:
+        return options._replace(transpose=not options.transpose)
+
+    def cpu_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
+        (u, h, tau), (transpose, method, shape) = inputs, options
+        c = torch.empty_like(h)
+        native = _core.forward(u, h, c, None, transpose, method, save, shape, tau)
+        return native if native is NotImplemented else (c, Saved(None, native))
+
+    def cpu_backward(
+        self, inputs: Inputs[Tensor], saved: Saved, grads: Grads, needs_grad: Inputs[bool], options: Options
+    ) -> Any:
+        (u, h, tau), (transpose, method, shape) = inputs, options
+        grad_u = torch.empty_like(u) if needs_grad.u else None
+        grad_h = torch.empty_like(h) if needs_grad.h else None
+        grad_tau = torch.empty_like(tau) if needs_grad.tau and tau is not None else None
+        room, grad_c = (grad_u, grad_h, None, grad_tau), contiguous(grads.c)
+        status = _core.backward(u, h, grad_c, room, None, transpose, method, saved.native, shape, tau)
+        return status if status is NotImplemented else (grad_u, grad_h, grad_tau)
+
+    def cuda_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
+        from householder._cuda import application
+
+        require_kernel_columns(inputs.tau, options.shape)
+        matrices, rows = application.canonical(inputs.u, inputs.h)
+        c, form = application.forward(matrices, rows, None, options.transpose, options.method)
+        return c.reshape(inputs.h.shape).contiguous(), Saved(None, form)
+
+    def cuda_backward(
+        self, inputs: Inputs[Tensor], saved: Saved, grads: Grads, needs_grad: Inputs[bool], options: Options
+    ) -> Any:
+        from householder._cuda import application
+
+        require_kernel_columns(inputs.tau, options.shape)
+        u, h, _ = inputs
+        matrices, rows, of_rows = application.canonical(u, h, grads.c)
+        transpose, method, form = options.transpose, options.method, saved.native
+        grad_u, grad_h, _ = application.backward(
+            matrices, rows, of_rows, None, transpose, method, want_h=needs_grad.h, form=form
+        )
+        return (
+            grad_u.reshape(u.shape).contiguous() if needs_grad.u else None,
+            grad_h.reshape(h.shape).contiguous() if needs_grad.h else None,
+            None,
         )
 
+    def reason_without_kernel(self, inputs: Inputs[Tensor], options: Options) -> str:
+        return unsupported_columns(inputs.tau, options.shape)
 
-def _adjoint(tensors: Any, grads: Any, options: Any) -> Any:
-    """Return the gradient of ``h`` alone: the adjoint, applied."""
-    (u, _, tau), (grad_c,), (transpose, *others) = tensors, grads, options
-    return None, operator((u, grad_c, tau), (not transpose, *others)), None
+    def require_unchanged(self, inputs: Inputs[Tensor], saved: Saved, grads: Grads, options: Options) -> None:
+        (u, h, tau), (grad_c,) = inputs, grads
+        require_dtype(h, u, tau, grad_c)
+        if grad_c.shape != h.shape or not u.device == h.device == grad_c.device:
+            raise ValueError(
+                f"grad_c has shape {tuple(grad_c.shape)} on {grad_c.device}, "
+                f"expected {tuple(h.shape)} on {u.device} as h"
+            )
+
+    def vmap(
+        self,
+        call: Callable[[Inputs[Tensor]], Tensor],
+        info: Any,
+        dims: Inputs[int | None],
+        inputs: Inputs[Tensor],
+        options: Options,
+    ) -> Tensor:
+        if dims.u is None and dims.tau is None:  # more rows for the same matrices
+            assert dims.h is not None
+            rows = inputs.u.dim() - 2
+            return call(inputs._replace(h=inputs.h.movedim(dims.h, rows))).movedim(rows, 0)
+        return call(all_leading(info, inputs, dims))
+
+    def vmap_backward(
+        self, call: Callable[[BackwardArguments], Any], info: Any, dims: BackwardArguments, arguments: BackwardArguments
+    ) -> Any:
+        inputs = all_leading(info, arguments.inputs, dims.inputs)
+        grads = all_leading(info, arguments.grads, dims.grads)
+        return call(arguments._replace(inputs=inputs, saved=Saved(), grads=grads))
+
+    def flops(self, inputs: Inputs[Tensor], options: Options) -> int:
+        matrices, n, k, rows = self._sizes(inputs, options)
+        method = method_of(options.method, inputs.u, rows, None, _validate.is_default(inputs.tau, options.shape))
+        return matrices * flops.application(method, n, k, rows)
+
+    def backward_flops(self, inputs: Inputs[Tensor], options: Options) -> int:
+        matrices, n, k, rows = self._sizes(inputs, options)
+        return matrices * flops.gradient(n, k, rows)
+
+    def _sizes(self, inputs: Inputs[Tensor], options: Options) -> tuple[int, int, int, int]:
+        """Return the number of matrices, n, the number of reflections, and the rows of each matrix."""
+        n, m = inputs.u.shape[-2:]
+        matrices = prod(inputs.u.shape[:-2])
+        k = reflection_count(n, m, ends_in_sign=_validate.is_default(inputs.tau, options.shape))
+        return matrices, n, k, inputs.h.numel() // (n * matrices) if matrices else 0
 
 
 def unsupported_columns(tau: Tensor | None, shape: str) -> str:
@@ -62,103 +180,27 @@ def unsupported_columns(tau: Tensor | None, shape: str) -> str:
     return "" if _validate.is_default(tau, shape) else "kernels take trapezoidal columns without tau"
 
 
-def _unsupported(tensors: Any, options: Any) -> str:
-    return unsupported_columns(tensors[2], options[2])
+def require_kernel_columns(tau: Tensor | None, shape: str) -> None:
+    """Refuse columns that kernels for CUDA do not take.
 
+    Raises
+    ------
+    UnusableError
+        Columns are full, or have ``tau``.
+    """
+    from householder._cuda.verdicts import UnusableError
 
-def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor]:
-    (u, h, tau), (transpose, _, shape) = tensors, options
-    return (expressions.apply(u, h, transpose, tau, shape, library=library),)
-
-
-def _fake(tensors: Any, _: Any, keep: bool) -> tuple[Tensor, Tensor]:
-    h: Tensor = tensors[1]
-    return h.new_empty(h.shape), empty_kept(h, keep)
-
-
-def _vmap(op: Any, info: Any, in_dims: Any, u: Tensor, h: Tensor, tau: Tensor | None, _: bool, *options: Any) -> Any:
-    """Keep nothing, because the backward pass has a rule of its own."""
-    u_dim, h_dim, tau_dim = in_dims[:3]
-    if u_dim is None and tau_dim is None:  # more rows for the same matrices
-        rows_dim = u.dim() - 2
-        return op(u, h.movedim(h_dim, rows_dim), tau, False, *options), (rows_dim, None)
-    return op(*all_leading(info, (u, h, tau), in_dims[:3]), False, *options), (0, None)
-
-
-def _backward_vmap(op: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
-    (*tensors, _, grad_c), (wanted, *options) = arguments[:5], arguments[5:]
-    *tensors, grad_c = all_leading(info, (*tensors, grad_c), (*in_dims[:3], in_dims[4]))
-    return op(*tensors, None, grad_c, wanted, *options), tuple(0 if want else None for want in wanted)
-
-
-def forming_flops(n: int, k: int) -> int:
-    """Count ``T = striu(V* V) + I / 2`` and ``W = I - (V S) V*``."""
-    return _factor_flops(n, k) + n * k * k + 2 * n * n * k
-
-
-def _factor_flops(n: int, k: int) -> int:
-    return 2 * n * k * k
-
-
-def application_flops(method: str, n: int, k: int, rows: int) -> int:
-    """Count one application of k reflections to so many rows."""
-    if method == "dense":
-        return forming_flops(n, k) + 2 * rows * n * n
-    by_reflections = 4 * rows * n * k
-    return by_reflections if method == "reflections" else _factor_flops(n, k) + by_reflections + rows * k * k
-
-
-def gradient_flops(n: int, k: int, rows: int) -> int:
-    """Count ``V* h``, ``V* g``, two solves, ``J``; then ``V (L + L*)``, ``h c~*``, ``g h~*`` and ``V c~``."""
-    return _factor_flops(n, k) + 4 * rows * n * k + 4 * rows * k * k + 2 * n * k * k + 6 * rows * n * k
+    if reason := unsupported_columns(tau, shape):
+        raise UnusableError(reason)
 
 
 def method_of(method: str, u: Tensor, rows: int, steps: int | None, is_default: bool) -> str:
-    """Return the method that "auto" takes; that of full columns, or with a given tau, counts as the compact WY form."""
+    """Return the method that "auto" takes; that of full columns, or with ``tau``, counts as the compact WY form."""
     if method != "auto" or not rows:
         return method
     n, m = u.shape[-2:]
     return plan(n, m, rows, steps, "complex64" if u.is_complex() else "float32").method if is_default else "wy"
 
 
-def _sizes(u: Tensor, h: Tensor) -> tuple[int, int, int, int]:
-    n, m = u.shape[-2:]
-    matrices = prod(u.shape[:-2])
-    return matrices, n, m, h.numel() // (n * matrices) if matrices else 0
-
-
-def _flops(tensors: Any, options: Any) -> int:
-    (u, h, tau), (_, method, shape) = tensors, options
-    matrices, n, m, rows = _sizes(u, h)
-    is_default = _validate.is_default(tau, shape)
-    method = method_of(method, u, rows, None, is_default)
-    return matrices * application_flops(method, n, reflection_count(n, m, ends_in_sign=is_default), rows)
-
-
-def _backward_flops(tensors: Any, options: Any) -> int:
-    (u, h, _), is_default = tensors, _validate.is_default(tensors[2], options[-1])
-    matrices, n, m, rows = _sizes(u, h)
-    return matrices * gradient_flops(n, reflection_count(n, m, ends_in_sign=is_default), rows)
-
-
-operator = Operator(
-    "apply",
-    tensors="Tensor u, Tensor h, Tensor? tau",
-    options="bool transpose, str method, str shape",
-    states="Tensor? kept",
-    grads="Tensor grad_c",
-    differentiable=3,
-    compute=compute,
-    differentiate=_differentiate,
-    require_unchanged=_require_unchanged,
-    shortcut=_adjoint,
-    keeps_on_cuda=True,
-    unsupported=_unsupported,
-    expression=_expression,
-    fake=_fake,
-    vmap=_vmap,
-    backward_vmap=_backward_vmap,
-    flops=_flops,
-    backward_flops=_backward_flops,
-)
-"""``operator((u, h, tau), (transpose, method, shape))``."""
+operator = Operator(Apply())
+"""``operator(Inputs(u, h, tau), Options(transpose, method, shape))``."""

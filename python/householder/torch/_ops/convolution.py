@@ -6,53 +6,86 @@ Operands are ``x (B, T, C)``, which may have a half type, and in the type of the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from householder import _core
 from householder.torch._base import expressions
-from householder.torch._ops.library import fold, keeping_nothing, unfold
+from householder.torch._ops.batching import fold, unfold
 from householder.torch._ops.operator import Operator
+from householder.torch._ops.rows import RowOperation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from householder._library import Library
+    from householder.torch._ops.operation import BackwardArguments
 
-_AXES = 2, 0, 0
+T = TypeVar("T")
+
+
+class Inputs(NamedTuple, Generic[T]):
+    """The tensors, or a flag, or the mapped axis, of each."""
+
+    x: T
+    weight: T
+    bias: T | None
+
+
+class Options(NamedTuple):
+    """Whether outputs pass through SiLU."""
+
+    silu: bool
+
+
+class Grads(NamedTuple):
+    """The gradient of the result."""
+
+    y: Tensor
+
+
+_CHANNELS = Inputs(x=2, weight=0, bias=0)
 """The axes of channels."""
 
 
-def _describe(tensors: Any, options: Any) -> tuple[Any, ...]:
-    x, weight, _ = tensors
-    return [*x.shape, weight.shape[1]], *options
+class CausalConvolution(RowOperation):
+    """A short convolution along time."""
+
+    name = "causal_convolution"
+    inputs_type, options_type, grads_type = Inputs, Options, Grads
+    differentiable = 3
+    core_forward = _core.convolution_forward
+    core_backward = _core.convolution_backward
+
+    def described(self, inputs: Inputs[Tensor], options: Options) -> tuple[list[int], bool]:
+        return [*inputs.x.shape, inputs.weight.shape[1]], options.silu
+
+    def expression(self, library: Library, inputs: Inputs[Tensor], options: Options) -> tuple[Tensor]:
+        return (expressions.causal_convolution(*inputs, *options, library=library),)
+
+    def reason_without_kernel(self, inputs: Inputs[Tensor], options: Options) -> str:
+        return "the causal convolution has kernels for the CPU only"
+
+    def vmap(
+        self,
+        call: Callable[[Inputs[Tensor]], Tensor],
+        info: Any,
+        dims: Inputs[int | None],
+        inputs: Inputs[Tensor],
+        options: Options,
+    ) -> Tensor:
+        y: Tensor
+        (y,) = unfold(info, [call(fold(info, inputs, dims, _CHANNELS))], [_CHANNELS.x])
+        return y
+
+    def vmap_backward(
+        self, call: Callable[[BackwardArguments], Any], info: Any, dims: BackwardArguments, arguments: BackwardArguments
+    ) -> Any:
+        inputs = fold(info, arguments.inputs, dims.inputs, _CHANNELS)
+        grads = fold(info, arguments.grads, dims.grads, [_CHANNELS.x])
+        return unfold(info, call(arguments._replace(inputs=inputs, grads=grads)), _CHANNELS)
 
 
-def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor]:
-    return (expressions.causal_convolution(*tensors, *options, library=library),)
-
-
-def _vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:
-    operands = fold(info, arguments[:3], dims[:3], _AXES)
-    (y,), (dim,) = unfold(info, [op(*operands, *arguments[3:])], _AXES[:1])
-    return y, dim
-
-
-def _backward_vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:
-    operands = fold(info, arguments[:4], dims[:4], (*_AXES, _AXES[0]))
-    return unfold(info, op(*operands, *arguments[4:]), _AXES)
-
-
-operator = Operator(
-    "causal_convolution",
-    tensors="Tensor x, Tensor weight, Tensor? bias",
-    options="bool silu",
-    grads="Tensor grad_y",
-    differentiable=3,
-    has_cuda=False,
-    unsupported=lambda *_: "the causal convolution has kernels for the CPU only",
-    expression=_expression,
-    **keeping_nothing(_core.convolution_forward, _core.convolution_backward, _describe),
-    vmap=_vmap,
-    backward_vmap=_backward_vmap,
-)
-"""``operator((x, weight, bias), (silu,))``."""
+operator = Operator(CausalConvolution())
+"""``operator(Inputs(x, weight, bias), Options(silu))``."""

@@ -2,151 +2,195 @@
 
 Operands are ``q (B, T, H, K)``, ``k (B, T r, H, K)``, ``v (B, T r, HV, V)``, ``beta (B, T r, HV)`` or None, ``g`` of
 ``(B, T, HV)`` or ``(B, T, HV, K)`` or None, states ``(N, HV, K, V)`` or None, ``skip (HV,)`` or None, and offsets of
-packed sequences or None. Without ``beta`` it is linear attention. With ``skip``, too: ``beta`` then multiplies the
-values that are written, and the outputs get the values times ``skip``. Results are the outputs, the final states, and
-the states that the backward pass begins its segments with. Queries, keys, values and outputs may have half types; all
-else has the type of the computation.
+packed sequences or None. ``beta=None`` selects linear attention, and so does ``skip``: ``beta`` then multiplies the
+values that are written, and the outputs get the values times ``skip``. Results are the outputs and the final states.
+Queries, keys, values and outputs may have half types; all else has the type of the computation.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import torch
+from torch import Tensor
 
 from householder import _core, _validate
 from householder.torch._base import expressions
 from householder.torch._base.dtypes import compute_type
-from householder.torch._ops.library import fold, follow_torch_threads, room_for, unfold
+from householder.torch._base.layout import contiguous, in_rows
+from householder.torch._ops.batching import fold, unfold
+from householder.torch._ops.memory import room_for
+from householder.torch._ops.operation import BackwardArguments, Operation
 from householder.torch._ops.operator import Operator
-from householder.torch._ops.route import Route, route
+from householder.torch._ops.route import EAGER, route
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
+    from collections.abc import Callable
 
     from householder._library import Library
 
-_OPERANDS = 7
+T = TypeVar("T")
 
 
-def _states(q: Tensor, v: Tensor, cu_seqlens: Tensor | None) -> tuple[int, ...]:
-    count = q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
-    return count, v.shape[2], q.shape[3], v.shape[3]
+class Inputs(NamedTuple, Generic[T]):
+    """The tensors, or a flag, or the mapped axis, of each."""
+
+    q: T
+    k: T
+    v: T
+    beta: T | None
+    g: T | None
+    initial_state: T | None
+    skip: T | None
+    cu_seqlens: T | None
 
 
-def _kept(k: Tensor, v: Tensor, keep: bool) -> tuple[int, ...]:
-    steps = k.shape[0] * k.shape[1] if keep else 0
-    return steps // _core.delta_interval(k.shape[3], v.shape[3]), v.shape[2], k.shape[3], v.shape[3]
+class Options(NamedTuple):
+    """How to run."""
+
+    scale: float
+    reflections: int
+    normalize: bool
 
 
-def _options(tensors: Sequence[Any], scale: float, reflections: int, normalize: bool) -> _core.DeltaOptions:
-    q, _, v, _, g, _, _, cu_seqlens = tensors
+class Grads(NamedTuple):
+    """Gradients of the results."""
+
+    o: Tensor | None
+    last: Tensor | None
+
+
+class Saved(NamedTuple):
+    """The states that the backward pass begins its segments with, ``(steps // interval, HV, K, V)``."""
+
+    kept: Tensor | None = None
+    native: None = None
+
+
+_OPERANDS = len(Inputs._fields) - 1
+"""All inputs but the offsets, as the core takes them."""
+
+
+class DeltaRule(Operation):
+    """The delta rule or linear attention; oracle: :func:`householder.reference_delta.delta_rule`."""
+
+    name = "delta_rule"
+    inputs_type, options_type, grads_type, saved_type = Inputs, Options, Grads, Saved
+    differentiable = _OPERANDS
+
+    def expression(self, library: Library, inputs: Inputs[Tensor], options: Options) -> tuple[Tensor, Tensor]:
+        q, k, v, beta, g, initial_state, skip, cu_seqlens = inputs
+        wide = [library.cast(t, compute_type(q.dtype)) for t in (q, k, v)]
+        o, last = expressions.delta_rule(*wide, beta, g, initial_state, cu_seqlens, *options, skip, library=library)
+        return library.cast(o, q.dtype), last
+
+    def empty_results(self, inputs: Inputs[Tensor], options: Options) -> tuple[Tensor, Tensor]:
+        q, v, cu_seqlens = inputs.q, inputs.v, inputs.cu_seqlens
+        (batch, tokens, _, keys), (_, _, heads, values) = q.shape, v.shape
+        count = batch if cu_seqlens is None else cu_seqlens.shape[0] - 1
+        last = q.new_empty(count, heads, keys, values, dtype=compute_type(q.dtype))
+        return q.new_empty(batch, tokens, heads, values), last
+
+    def empty_saved(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Tensor:
+        (batch, steps, _, keys), (_, _, heads, values) = inputs.k.shape, inputs.v.shape
+        count = batch * steps // _core.delta_interval(keys, values) if save else 0
+        return inputs.q.new_empty(count, heads, keys, values, dtype=compute_type(inputs.q.dtype))
+
+    def cpu_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
+        described = _described(inputs, options)
+        o, last = self.empty_results(inputs, options)
+        saved = Saved(self.empty_saved(inputs, options, True) if save else None)
+        status = _core.delta_forward(inputs[:_OPERANDS], described, o, last, saved.kept, False)
+        return status if status is NotImplemented else ((o, last), saved)
+
+    def cpu_backward(
+        self, inputs: Inputs[Tensor], saved: Saved, grads: Grads, needs_grad: Inputs[bool], options: Options
+    ) -> Any:
+        compute = compute_type(inputs.q.dtype)
+        dtypes = compute, compute, inputs.v.dtype, *(compute,) * 4
+        gradients = room_for(inputs[:_OPERANDS], needs_grad, dtypes)
+        described = _described(inputs, options)
+        grad_o, grad_last = grads
+        if grad_o is not None:
+            grad_o = in_rows(grad_o)
+        if grad_last is not None:
+            grad_last = contiguous(grad_last)
+        status = _core.delta_backward(inputs[:_OPERANDS], described, saved.kept, grad_o, grad_last, gradients)
+        if status is NotImplemented:
+            return status
+        grad_q, grad_k, *others = gradients  # the others have the types of their operands
+        grad_q = None if grad_q is None else grad_q.to(inputs.q.dtype)
+        grad_k = None if grad_k is None else grad_k.to(inputs.k.dtype)
+        return grad_q, grad_k, *others
+
+    def reason_without_kernel(self, inputs: Inputs[Tensor], options: Options) -> str:
+        erases = inputs.beta is not None and inputs.skip is None
+        reason = f"{'delta_rule' if erases else 'linear_attention'} has kernels for the CPU only"
+        if erases and inputs.q.is_cuda:
+            reason += "; flash-linear-attention has some for half types: pip install fla-core"
+        return reason
+
+    def vmap(
+        self,
+        call: Callable[[Inputs[Tensor]], tuple[Tensor, Tensor]],
+        info: Any,
+        dims: Inputs[int | None],
+        inputs: Inputs[Tensor],
+        options: Options,
+    ) -> Any:
+        axes = _axes_for_many(inputs, dims)
+        results = call(_folded(info, inputs, dims, axes))
+        return unfold(info, results, (axes.q, axes.initial_state))
+
+    def vmap_backward(
+        self, call: Callable[[BackwardArguments], Any], info: Any, dims: BackwardArguments, arguments: BackwardArguments
+    ) -> Any:
+        axes = _axes_for_many(arguments.inputs, dims.inputs)
+        inputs = _folded(info, arguments.inputs, dims.inputs, axes)
+        grads = fold(info, arguments.grads, dims.grads, (axes.q, axes.initial_state))
+        gradients = call(arguments._replace(inputs=inputs, saved=Saved(), grads=grads))
+        return unfold(info, gradients, axes[: self.differentiable])
+
+
+def _described(inputs: Inputs[Tensor], options: Options) -> _core.DeltaOptions:
+    """Return the options as the core takes them."""
+    q, v, g, cu_seqlens = inputs.q, inputs.v, inputs.g, inputs.cu_seqlens
     offsets = _validate.delta_offsets(q.shape, None if cu_seqlens is None else cu_seqlens.numpy())
-    sizes = q.shape[2], v.shape[2], q.shape[3], v.shape[3], reflections
-    return sizes, offsets, g is not None and g.dim() == 4, scale, normalize
+    sizes = q.shape[2], v.shape[2], q.shape[3], v.shape[3], options.reflections
+    return sizes, offsets, g is not None and g.dim() == 4, options.scale, options.normalize
 
 
-def _compute(tensors: Any, options: Any, keep: bool) -> Any:
-    follow_torch_threads()
-    o, last, kept = _fake(tensors, options, keep)
-    described = _options(tensors, *options)
-    done = _core.delta_forward(tensors[:_OPERANDS], described, o, last, kept if keep else None, False)
-    return done if done is NotImplemented else ((o, last), (kept,), None)
-
-
-def _differentiate(tensors: Any, states: Any, _: Any, grads: Any, wanted: Any, options: Any) -> Any:
-    follow_torch_threads()
-    compute = compute_type(tensors[0].dtype)
-    dtypes = compute, compute, tensors[2].dtype, *(compute,) * 4
-    gradients = room_for(tensors, wanted, dtypes)
-    (kept,), (grad_o, grad_last), described = states, grads, _options(tensors, *options)
-    done = _core.delta_backward(tensors[:_OPERANDS], described, kept, grad_o, grad_last, gradients)
-    if done is NotImplemented:
-        return done
-    return tuple([None if d is None else d.to(t.dtype) for d, t in zip(gradients, tensors, strict=False)])
-
-
-def _unsupported(tensors: Any, _: Any) -> str:
-    erases = tensors[3] is not None and tensors[6] is None
-    reason = f"{'delta_rule' if erases else 'linear_attention'} has kernels for the CPU only"
-    if erases and tensors[0].is_cuda:
-        reason += "; flash-linear-attention has some for half types: pip install fla-core"
-    return reason
-
-
-def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor, Tensor]:
-    q, k, v, *others, skip, cu_seqlens = tensors
-    wide = [library.cast(t, compute_type(q.dtype)) for t in (q, k, v)]
-    o, last = expressions.delta_rule(*wide, *others, cu_seqlens, *options, skip, library=library)
-    return library.cast(o, q.dtype), last
-
-
-def _fake(tensors: Any, _: Any, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
-    q, k, v, *_, cu_seqlens = tensors
-    shapes, compute = (_states(q, v, cu_seqlens), _kept(k, v, keep)), compute_type(q.dtype)
-    last, kept = (q.new_empty(shape, dtype=compute) for shape in shapes)
-    return q.new_empty(*q.shape[:2], *v.shape[2:]), last, kept
-
-
-def in_place(tensors: tuple[Any, ...], options: tuple[Any, ...]) -> tuple[Tensor, Tensor] | None:
+def in_place(inputs: Inputs[Tensor], options: Options) -> tuple[Tensor, Tensor] | None:
     """Return outputs and the initial states, updated; None if a call needs another route."""
-    *rows, state, skip, _ = tensors
-    if route() is not Route.EAGER or torch.is_grad_enabled():
+    if route() is not EAGER or torch.is_grad_enabled():
         return None
-    follow_torch_threads()
-    q, v = rows[0], rows[2]
+    q, v, state = inputs.q, inputs.v, inputs.initial_state
+    assert state is not None
     o = q.new_empty(*q.shape[:2], *v.shape[2:])
-    described = _options(tensors, *options)
-    if _core.delta_forward((*rows, None, skip), described, o, state, None, True) is NotImplemented:
+    operands, described = inputs._replace(initial_state=None)[:_OPERANDS], _described(inputs, options)
+    if _core.delta_forward(operands, described, o, state, None, True) is NotImplemented:
         return None
     if not state.is_inference():
         torch.autograd.graph.increment_version(state)
     return o, state
 
 
-def _mapped(info: Any, dims: Any, arguments: Any) -> tuple[list[Any], Tensor | None, tuple[int, ...]]:
-    """Return the operands of one problem in place of many, and the axes along which they stand for many.
+def _axes_for_many(inputs: Inputs[Tensor], dims: Inputs[int | None]) -> Inputs[int]:
+    """Return the axis of each operand along which one problem holds those of all indices.
 
     The axes are those of heads if heads have factors or sequences one row, else those of the batch.
     """
-    *_, skip, cu_seqlens = arguments[: _OPERANDS + 1]
-    if dims[_OPERANDS] is not None:
+    if dims.cu_seqlens is not None:
         raise RuntimeError("vmap over cu_seqlens is not possible: pack all sequences in one row")
-    axes = (0,) * _OPERANDS if cu_seqlens is None and skip is None else (*(2,) * 5, 1, 0)
-    return fold(info, arguments[:_OPERANDS], dims[:_OPERANDS], axes), cu_seqlens, axes
+    if inputs.cu_seqlens is None and inputs.skip is None:
+        return Inputs(*[0] * len(Inputs._fields))
+    return Inputs(q=2, k=2, v=2, beta=2, g=2, initial_state=1, skip=0, cu_seqlens=0)
 
 
-def _vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:
-    operands, cu_seqlens, axes = _mapped(info, dims, arguments)
-    *results, kept = op(*operands, cu_seqlens, False, *arguments[_OPERANDS + 2 :])
-    return (*unfold(info, results, (axes[0], axes[5]))[0], kept), (0, 0, None)
+def _folded(info: Any, inputs: Inputs[Tensor], dims: Inputs[int | None], axes: Inputs[int]) -> Inputs[Tensor]:
+    folded = fold(info, inputs._replace(cu_seqlens=None), dims, axes)
+    return folded._replace(cu_seqlens=inputs.cu_seqlens)
 
 
-def _backward_vmap(op: Any, info: Any, dims: Any, *arguments: Any) -> Any:
-    operands, cu_seqlens, axes = _mapped(info, dims, arguments)
-    at = slice(_OPERANDS + 2, _OPERANDS + 4)
-    grads = fold(info, arguments[at], dims[at], (axes[0], axes[5]))
-    gradients = op(*operands, cu_seqlens, None, *grads, *arguments[_OPERANDS + 4 :])
-    return unfold(info, gradients, axes)
-
-
-operator = Operator(
-    "delta_rule",
-    tensors="Tensor q, Tensor k, Tensor v, Tensor? beta, Tensor? g, Tensor? initial_state, "
-    "Tensor? skip, Tensor? cu_seqlens",
-    options="float scale, int reflections, bool normalize",
-    states="Tensor? kept",
-    grads="Tensor? grad_o, Tensor? grad_last",
-    differentiable=_OPERANDS,
-    compute=_compute,
-    differentiate=_differentiate,
-    has_cuda=False,
-    unsupported=_unsupported,
-    expression=_expression,
-    fake=_fake,
-    vmap=_vmap,
-    backward_vmap=_backward_vmap,
-)
-"""``operator((*operands, cu_seqlens), (scale, reflections, normalize))``."""
+operator = Operator(DeltaRule())
+"""``operator(Inputs(..), Options(scale, reflections, normalize))``."""

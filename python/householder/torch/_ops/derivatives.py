@@ -1,73 +1,58 @@
-"""Derivatives of derivatives, and what the core keeps from a forward pass for the backward pass."""
+"""Derivatives of expressions, to any order."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
+from householder.torch._base.expressions import LIBRARY
 from householder.torch._base.undocumented import unwrap_if_dead
-from householder.torch._ops.route import RECORDED, Route, route
+from householder.torch._ops.route import EXPRESSION, RECORDED, route
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from torch import Tensor
 
-class Handle(Tensor):
-    """A tensor among the saved ones that stands for an object.
-
-    The object then lives as long as the saved tensors, at most until the last backward pass. Where hooks copy the
-    tensor or write it to a file, what they read back is a plain tensor, because ``torch.load`` reads nothing else. The
-    backward pass then computes the object again, with the same bits.
-    """
-
-    saved: Any = None
-
-    def detach(self) -> Tensor:
-        """Return another one for the same object: activation checkpoints hold what the second forward pass saves."""
-        return handle_of(self.saved)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return _NOTHING.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
-
-    def __deepcopy__(self, memo: Any) -> Tensor:
-        return _NOTHING
+    from householder.torch._ops.operation import Operation
 
 
-# Inference tensors cannot be saved for a backward pass, and the first import may happen in inference mode.
-with torch.inference_mode(False):
-    _NOTHING = torch.zeros(1, device="cpu")
+def gradients_of_expression(
+    operation: Operation,
+    inputs: Any,
+    grads: Sequence[Tensor | None],
+    needs_grad: Sequence[bool],
+    options: Any,
+    *,
+    below_autograd: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of the differentiable inputs in torch operations, None where they are not needed."""
+    count = operation.differentiable
 
+    def results(*free: Any) -> tuple[Tensor, ...]:
+        of_all = operation.expression(LIBRARY, operation.inputs_type(*free, *inputs[count:]), options)
+        return tuple(result for result, grad in zip(of_all, grads, strict=True) if grad is not None)
 
-def handle_of(saved: Any) -> Tensor:
-    """Return the tensor that stands for ``saved``, which may be None: checkpoints count tensors, always as many."""
-    if saved is None:
-        return _NOTHING
-    handle = _NOTHING.as_subclass(Handle)  # takes a third of the time of a new tensor
-    handle.saved = saved
-    return handle
-
-
-def saved_by(handle: Tensor) -> Any:
-    """Return what the tensor stands for, or None if it stands for nothing any more."""
-    return getattr(handle, "saved", None)
+    needed = needs_grad[:count]
+    gradients = pull_back(results, inputs[:count], drop_none(grads), needed, below_autograd=below_autograd)
+    return scatter_optional(gradients, needed)
 
 
 def pull_back(
     function: Callable[..., Any],
     inputs: Sequence[Any],
     cotangents: Any,
-    wanted: Sequence[bool],
+    needed: Sequence[bool],
     *,
     below_autograd: bool = False,
 ) -> tuple[Tensor, ...]:
-    """Return the gradients of ``function`` for the wanted inputs. They are differentiable in inputs and cotangents.
+    """Return the gradients of ``function`` for the inputs that need one, differentiable in inputs and cotangents.
 
     Operators run below autograd, where only the transforms of ``torch.func`` differentiate.
     """
     inputs = [unwrap_if_dead(t) if isinstance(t, torch.Tensor) else t for t in inputs]
-    free = [i for i, want in enumerate(wanted) if want]
+    free = [i for i, is_needed in enumerate(needed) if is_needed]
 
     def of_free(*values: Tensor) -> Any:
         arguments = list(inputs)
@@ -76,7 +61,7 @@ def pull_back(
         return function(*arguments)
 
     values, gradients = [inputs[i] for i in free], None
-    if below_autograd or route() in (*RECORDED, Route.EXPRESSION):
+    if below_autograd or route() in (*RECORDED, EXPRESSION):
         gradients = torch.func.vjp(of_free, *values)[1](cotangents)
     else:
         gradients = _pull_back_on_tape(of_free, values, cotangents)
@@ -99,10 +84,10 @@ def _pull_back_on_tape(function: Callable[..., Any], values: Sequence[Tensor], c
     )
 
 
-def scatter_optional(values: Sequence[Any], wanted: Sequence[bool]) -> tuple[Any, ...]:
-    """Put the gradients of the wanted inputs in their places, None elsewhere."""
+def scatter_optional(values: Sequence[Any], needed: Sequence[bool]) -> tuple[Any, ...]:
+    """Put the gradients that are needed in their places, None elsewhere."""
     rest = iter(values)
-    return tuple(next(rest) if want else None for want in wanted)
+    return tuple(next(rest) if is_needed else None for is_needed in needed)
 
 
 def drop_none(gradients: Sequence[Any]) -> tuple[Tensor, ...]:

@@ -6,38 +6,79 @@ computation.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from householder import _core
 from householder.torch._base import expressions
-from householder.torch._ops.library import each, keeping_nothing
+from householder.torch._ops.batching import each, each_backward
 from householder.torch._ops.operator import Operator
+from householder.torch._ops.rows import RowOperation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from householder._library import Library
+    from householder.torch._ops.operation import BackwardArguments
+
+T = TypeVar("T")
 
 
-def _describe(tensors: Any, options: Any) -> tuple[Any, ...]:
-    return ((list(tensors[0].shape), *options),)
+class Inputs(NamedTuple, Generic[T]):
+    """The tensors, or a flag, or the mapped axis, of each."""
+
+    x: T
+    z: T
+    weight: T
 
 
-def _expression(library: Library, tensors: Any, options: Any) -> tuple[Tensor]:
-    return (expressions.gated_norm(*tensors, *options, library=library),)
+class Options(NamedTuple):
+    """What is added to a mean square, and whether gates pass through SiLU."""
+
+    epsilon: float
+    silu: bool
 
 
-operator = Operator(
-    "gated_norm",
-    tensors="Tensor x, Tensor z, Tensor weight",
-    options="float epsilon, bool silu",
-    grads="Tensor grad_y",
-    differentiable=3,
-    has_cuda=False,
-    unsupported=lambda *_: "gated norms have kernels for the CPU only",
-    expression=_expression,
-    **keeping_nothing(_core.gated_norm_forward, _core.gated_norm_backward, _describe),
-    vmap=each,
-    backward_vmap=each,
-)
-"""``operator((x, z, weight), (epsilon, silu))``."""
+class Grads(NamedTuple):
+    """The gradient of the result."""
+
+    y: Tensor
+
+
+class GatedNorm(RowOperation):
+    """Norms of rows with gates."""
+
+    name = "gated_norm"
+    inputs_type, options_type, grads_type = Inputs, Options, Grads
+    differentiable = 3
+    core_forward = _core.gated_norm_forward
+    core_backward = _core.gated_norm_backward
+
+    def described(self, inputs: Inputs[Tensor], options: Options) -> tuple[Any, ...]:
+        return ((list(inputs.x.shape), *options),)
+
+    def expression(self, library: Library, inputs: Inputs[Tensor], options: Options) -> tuple[Tensor]:
+        return (expressions.gated_norm(*inputs, *options, library=library),)
+
+    def reason_without_kernel(self, inputs: Inputs[Tensor], options: Options) -> str:
+        return "gated norms have kernels for the CPU only"
+
+    def vmap(
+        self,
+        call: Callable[[Inputs[Tensor]], Tensor],
+        info: Any,
+        dims: Inputs[int | None],
+        inputs: Inputs[Tensor],
+        options: Options,
+    ) -> Any:
+        return each(call, info, dims, inputs)
+
+    def vmap_backward(
+        self, call: Callable[[BackwardArguments], Any], info: Any, dims: BackwardArguments, arguments: BackwardArguments
+    ) -> Any:
+        return each_backward(call, info, dims, arguments)
+
+
+operator = Operator(GatedNorm())
+"""``operator(Inputs(x, z, weight), Options(epsilon, silu))``."""

@@ -3,86 +3,135 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import torch
+from torch import Tensor
 
 from householder import _core
 from householder.torch._base import expressions
-from householder.torch._ops.apply import forming_flops, gradient_flops
-from householder.torch._ops.library import all_leading, empty_kept, follow_torch_threads, require_dtype
+from householder.torch._base.layout import contiguous
+from householder.torch._ops import flops
+from householder.torch._ops.batching import all_leading
+from householder.torch._ops.memory import empty_handle, require_dtype
+from householder.torch._ops.operation import BackwardArguments, Operation
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from collections.abc import Callable
 
     from householder._library import Library
 
-
-def _compute(tensors: Any, _: Any, keep: bool) -> Any:
-    (u,) = tensors
-    follow_torch_threads()
-    w = u.new_empty(*u.shape[:-1], u.shape[-2])
-    kept = _core.matrix(u, w, None, keep)
-    return kept if kept is NotImplemented else (w, (None,), kept)
+T = TypeVar("T")
 
 
-def _differentiate(tensors: Any, _: Any, kept: _core.Kept | None, grads: Any, wanted: Any, __: Any) -> Any:
-    (u,), (grad_w,) = tensors, grads
-    follow_torch_threads()
-    if not wanted[0]:
-        return (None,)
-    grad_u = torch.empty_like(u)
-    done = _core.matrix_backward(u, grad_w, grad_u, kept)
-    return done if done is NotImplemented else (grad_u,)
+class Inputs(NamedTuple, Generic[T]):
+    """The tensor, or a flag, or the mapped axis, of it."""
+
+    u: T
 
 
-def _require_unchanged(tensors: Any, _: Any, grads: Any, __: Any) -> None:
-    require_dtype(tensors[0], grads[0])
+class Options(NamedTuple):
+    """There are none."""
 
 
-def _expression(library: Library, tensors: Any, _: Any) -> tuple[Tensor]:
-    return (expressions.matrix(tensors[0], library=library),)
+class Grads(NamedTuple):
+    """The gradient of the result."""
+
+    w: Tensor
 
 
-def _fake(tensors: Any, _: Any, keep: bool) -> tuple[Tensor, Tensor]:
-    (u,) = tensors
-    return u.new_empty(*u.shape[:-1], u.shape[-2]), empty_kept(u, keep)
+class Saved(NamedTuple):
+    """Factors of ``W``, of the core."""
+
+    kept: Tensor | None = None
+    native: _core.Kept | None = None
 
 
-def _vmap(op: Any, _: Any, in_dims: Any, u: Tensor, __: bool) -> Any:
-    return op(u.movedim(in_dims[0], 0), False), (0, None)
+class Matrix(Operation):
+    """``W``; oracle: :func:`householder.reference.matrix`."""
+
+    name = "matrix"
+    inputs_type, options_type, grads_type, saved_type = Inputs, Options, Grads, Saved
+    differentiable = 1
+    has_cuda = True
+    has_flops = True
+
+    def expression(self, library: Library, inputs: Inputs[Tensor], options: Options) -> tuple[Tensor]:
+        return (expressions.matrix(inputs.u, library=library),)
+
+    def empty_results(self, inputs: Inputs[Tensor], options: Options) -> Tensor:
+        return inputs.u.new_empty(*inputs.u.shape[:-1], inputs.u.shape[-2])
+
+    def empty_saved(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Tensor:
+        return empty_handle(inputs.u, save)
+
+    def cpu_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
+        (u,) = inputs
+        w = u.new_empty(*u.shape[:-1], u.shape[-2])
+        native = _core.matrix(u, w, None, save)
+        return native if native is NotImplemented else (w, Saved(None, native))
+
+    def cpu_backward(
+        self, inputs: Inputs[Tensor], saved: Saved, grads: Grads, needs_grad: Inputs[bool], options: Options
+    ) -> Any:
+        if not needs_grad.u:
+            return (None,)
+        grad_u = torch.empty_like(inputs.u)
+        status = _core.matrix_backward(inputs.u, contiguous(grads.w), grad_u, saved.native)
+        return status if status is NotImplemented else (grad_u,)
+
+    def cuda_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
+        from householder._cuda import algebra
+
+        return algebra.matrix(algebra.form(inputs.u)).contiguous(), Saved()
+
+    def cuda_backward(
+        self, inputs: Inputs[Tensor], saved: Saved, grads: Grads, needs_grad: Inputs[bool], options: Options
+    ) -> Any:
+        """Return the gradient of ``W`` applied to the identity."""
+        from householder._cuda import application
+
+        (u,) = inputs
+        n = u.shape[-2]
+        eye = torch.eye(n, dtype=u.dtype, device=u.device).expand(*u.shape[:-2], n, n)
+        matrices, rows, of_rows = application.canonical(u, eye, grads.w.mT)
+        grad_u, _, _ = application.backward(matrices, rows, of_rows, None, False, "auto", want_h=False, form=None)
+        return (grad_u.reshape(u.shape).contiguous() if needs_grad.u else None,)
+
+    def require_unchanged(self, inputs: Inputs[Tensor], saved: Saved, grads: Grads, options: Options) -> None:
+        require_dtype(inputs.u, grads.w)
+
+    def vmap(
+        self,
+        call: Callable[[Inputs[Tensor]], Tensor],
+        info: Any,
+        dims: Inputs[int | None],
+        inputs: Inputs[Tensor],
+        options: Options,
+    ) -> Tensor:
+        return call(all_leading(info, inputs, dims))
+
+    def vmap_backward(
+        self, call: Callable[[BackwardArguments], Any], info: Any, dims: BackwardArguments, arguments: BackwardArguments
+    ) -> Any:
+        inputs = all_leading(info, arguments.inputs, dims.inputs)
+        grads = all_leading(info, arguments.grads, dims.grads)
+        return call(arguments._replace(inputs=inputs, saved=Saved(), grads=grads))
+
+    def flops(self, inputs: Inputs[Tensor], options: Options) -> int:
+        matrices, n, k = self._sizes(inputs.u)
+        return matrices * flops.forming(n, k)
+
+    def backward_flops(self, inputs: Inputs[Tensor], options: Options) -> int:
+        matrices, n, k = self._sizes(inputs.u)
+        return matrices * flops.gradient(n, k, n)
+
+    def _sizes(self, u: Tensor) -> tuple[int, int, int]:
+        """Return the number of matrices, n, and the number of reflections."""
+        n, m = u.shape[-2:]
+        return prod(map(int, u.shape[:-2])), n, m - (m == n)
 
 
-def _backward_vmap(op: Any, info: Any, in_dims: Any, u: Tensor, _: Any, grad_w: Tensor, wanted: Any) -> Any:
-    u, grad_w = all_leading(info, (u, grad_w), (in_dims[0], in_dims[2]))
-    return op(u, None, grad_w, wanted), 0 if wanted[0] else None
-
-
-def _flops(tensors: Any, _: Any) -> int:
-    n, m = tensors[0].shape[-2:]
-    return prod(map(int, tensors[0].shape[:-2])) * forming_flops(n, m - (m == n))
-
-
-def _backward_flops(tensors: Any, _: Any) -> int:
-    n, m = tensors[0].shape[-2:]
-    return prod(map(int, tensors[0].shape[:-2])) * gradient_flops(n, m - (m == n), n)
-
-
-operator = Operator(
-    "matrix",
-    tensors="Tensor u",
-    states="Tensor? kept",
-    grads="Tensor grad_w",
-    differentiable=1,
-    compute=_compute,
-    differentiate=_differentiate,
-    require_unchanged=_require_unchanged,
-    expression=_expression,
-    fake=_fake,
-    vmap=_vmap,
-    backward_vmap=_backward_vmap,
-    flops=_flops,
-    backward_flops=_backward_flops,
-)
-"""``operator((u,), ())``."""
+operator = Operator(Matrix())
+"""``operator(Inputs(u), Options())``."""

@@ -1,73 +1,57 @@
 """The operation ``rnn``: whole sequences ``h_t = phi(W h_{t-1} + V x_t + b)`` in one native call.
 
-Shapes are canonical here: ``u (n, m)``, ``x (T, B, d)`` with ``h0 (B, n)`` or None, or, when ``batch_sizes``
-is given, packed rows ``x (rows, d)`` with ``h0 (B, n)``. Results are all states, ``(T, B, n)`` or
-``(rows, n)``, and a copy of each sequence's last one, ``(B, n)``: a loss on the last states alone then
-never makes a gradient as large as the sequence. For many matrices at once, as under ``vmap``, every tensor but
-``batch_sizes`` has the same leading axes.
+Shapes are canonical here: ``u (n, m)``, ``x (T, B, d)`` with ``h0 (B, n)`` or None, or, with ``batch_sizes``, packed
+rows ``x (rows, d)`` with ``h0 (B, n)``. Results are all states, ``(T, B, n)`` or ``(rows, n)``, and a copy of each
+sequence's last one, ``(B, n)``: a loss on the last states alone then never makes a gradient as large as the sequence.
+For many matrices at once, as under ``vmap``, every tensor but ``batch_sizes`` has the same leading axes.
 """
 
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from householder import _core, _validate
 from householder._spec import NONLINEARITIES, reflection_count
+from householder._types import Sequence
 from householder.torch._base import expressions
 from householder.torch._base.dtypes import HALF_TYPES
-from householder.torch._base.layout import contiguous
-from householder.torch._ops.apply import application_flops, gradient_flops, method_of, unsupported_columns
-from householder.torch._ops.library import all_leading, each, empty_kept, follow_torch_threads, on_cuda, room_for
+from householder.torch._base.layout import allocated, contiguous
+from householder.torch._ops import flops
+from householder.torch._ops.apply import method_of, require_kernel_columns, unsupported_columns
+from householder.torch._ops.batching import all_leading, each, each_backward, leading
+from householder.torch._ops.memory import empty_handle, room_for
+from householder.torch._ops.operation import BackwardArguments, Operation
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
+    from householder._cuda.recurrence import Recurrence
     from householder._library import Library
 
+T = TypeVar("T")
 
-class Inputs(NamedTuple):
-    """The tensors, in the order of every signature."""
 
-    u: Tensor
-    x: Tensor
-    h0: Tensor | None
-    input_weight: Tensor | None
-    bias: Tensor | None
-    phases: Tensor | None
-    nonlinearity_bias: Tensor | None
-    tau: Tensor | None
-    batch_sizes: Tensor | None
+class Inputs(NamedTuple, Generic[T]):
+    """The tensors, or a flag, or the mapped axis, of each."""
 
-    def sizes(self) -> tuple[int, int, int, int, int]:
-        """Return n, m, the width of x, the number of steps and the (largest) batch."""
-        n, m = self.u.shape[-2:]
-        if self.batch_sizes is None:
-            steps, batch, d = self.x.shape[-3:]
-            return n, m, d, steps, batch
-        assert self.h0 is not None
-        return n, m, self.x.shape[-1], self.batch_sizes.shape[0], self.h0.shape[-2]
-
-    def rows(self) -> int:
-        """Count the states of one matrix."""
-        return self.x.shape[self.u.dim() - 2 : -1].numel()
-
-    def is_default(self, shape: str) -> bool:
-        """Return whether reflections are those of layers: trapezoidal, without ``tau``."""
-        return _validate.is_default(self.tau, shape)
-
-    def vectors(self, of_steps: Tensor) -> Tensor:
-        """Lay out the vectors of all steps; the core accepts any strides between steps and between sequences."""
-        at_distances = self.u.dim() == 2 and of_steps.dim() == 3 and of_steps.stride(2) == 1
-        return of_steps if at_distances else contiguous(of_steps)
+    u: T
+    x: T
+    h0: T | None
+    input_weight: T | None
+    bias: T | None
+    phases: T | None
+    nonlinearity_bias: T | None
+    tau: T | None
+    batch_sizes: T | None
 
 
 class Options(NamedTuple):
-    """The options, in the order of every signature."""
+    """How to run."""
 
     nonlinearity: str
     negative_slope: float
@@ -77,8 +61,41 @@ class Options(NamedTuple):
     method: str
 
 
-DIFFERENTIABLE = len(Inputs._fields) - 1
-"""All tensors but ``batch_sizes``."""
+class Grads(NamedTuple):
+    """Gradients of the results."""
+
+    h: Tensor | None
+    last: Tensor | None
+
+
+class Saved(NamedTuple):
+    """All states, and what kernels save: for graphs a tensor or, on the CPU, a handle; otherwise an object."""
+
+    h: Tensor
+    tape: Tensor | None = None
+    native: Any = None
+
+
+class Sizes(NamedTuple):
+    """Sizes of a sequence; the batch is the largest of all steps."""
+
+    n: int
+    m: int
+    d: int
+    steps: int
+    batch: int
+    rows: int
+
+
+def sizes_of(inputs: Inputs[Tensor]) -> Sizes:
+    """Return the sizes of a sequence of one matrix; ``rows`` counts its states."""
+    n, m = inputs.u.shape[-2:]
+    rows = inputs.x.shape[inputs.u.dim() - 2 : -1].numel()
+    if inputs.batch_sizes is None:
+        steps, batch, d = inputs.x.shape[-3:]
+        return Sizes(n, m, d, steps, batch, rows)
+    assert inputs.h0 is not None
+    return Sizes(n, m, inputs.x.shape[-1], inputs.batch_sizes.shape[0], inputs.h0.shape[-2], rows)
 
 
 def reads_halves(x: Tensor) -> bool:
@@ -86,184 +103,264 @@ def reads_halves(x: Tensor) -> bool:
     return x.is_cuda
 
 
-def inputs_of(tensors: Any, options: Any) -> Inputs:
-    """Name the tensors; direct calls of the operators check nothing before.
-
-    Raises
-    ------
-    ValueError
-        The sequences are packed, and the direction is the reverse.
-    """
-    inputs = Inputs._make(tensors)
-    if options[3]:
-        _validate.direction(options[3], inputs.batch_sizes)
-    return inputs
-
-
-def _compute(tensors: Any, options: Any, keep: bool) -> Any:
-    follow_torch_threads()
-    (u, x, h0, *_, batch_sizes), n = tensors, tensors[0].shape[-2]
-    batch = (x if batch_sizes is None else h0).shape[-2]
-    h, last = x.new_empty(*x.shape[:-1], n), x.new_empty(*u.shape[:-2], batch, n)
-    kept = _core.rnn_forward(tensors, options, h, last, keep)
-    return kept if kept is NotImplemented else ((h, last), (h, None), kept)
-
-
-def _empty_tape(inputs: Inputs, options: Sequence[Any], keep: bool) -> Tensor:
-    """Return a tensor of the shape of the one that the forward pass leaves to the backward pass."""
-    named = Options._make(options)
-    if not inputs.x.is_cuda:
-        return empty_kept(inputs.x, keep)
-    if not keep or not inputs.is_default(named.shape):
-        return inputs.u.new_empty(0)
-    return inputs.u.new_empty(on_cuda().tape_layout(inputs, named).shape)
-
-
-def _differentiate(
-    tensors: Any, states: Any, kept: _core.Kept | None, grads: Any, wanted: Sequence[bool], options: Any
-) -> Any:
-    follow_torch_threads()
-    inputs, (h, _), (grad_h, grad_last) = inputs_of(tensors, options), states, grads
-    if kept is None:  # hooks have replaced it; without it, some gradients would be rounded in another way
-        found = _compute(tensors, options, True)
-        if found is NotImplemented:
-            return found
-        kept = found[2]
-    grad_h = None if grad_h is None else inputs.vectors(grad_h)
-    grad_last = None if grad_last is None else contiguous(grad_last)
-    gradients = room_for(tensors, wanted)
-    done = _core.rnn_backward(inputs, options, h, grad_h, grad_last, gradients, kept)
-    return done if done is NotImplemented else gradients
-
-
-def require_unchanged(tensors: Any, states: Any, grads: Any, options: Any) -> None:
-    """Refuse tensors replaced or converted since the forward pass, because kernels see only addresses."""
-    inputs = Inputs._make(tensors)
-    n, m, d, _, batch = inputs.sizes()
-    many, kind, of_states, device = inputs.u.shape[:-2], inputs.u.dtype, inputs.x.dtype, inputs.u.device
-    real, moduli = kind.to_real(), NONLINEARITIES[options[0]].moduli(n, kind.is_complex)
-    of_weights = ((n, d), kind), ((n,), kind), ((n,), real), ((moduli,), real), ((m,), kind)
-    for t, (shape, dtype) in zip(inputs[2:8], (((batch, n), of_states), *of_weights), strict=True):
-        if t is not None and (t.shape != (*many, *shape) or t.dtype is not dtype or t.device != device):
-            raise RuntimeError(
-                f"a tensor is {t.dtype} of shape {tuple(t.shape)} on {t.device}, but in the forward pass it was "
-                f"{dtype} of shape {(*many, *shape)} on {device}: change parameters after the backward pass"
-            )
-    narrow = kind is torch.float32 and of_states in HALF_TYPES
-    of_steps = inputs.x, states[0], *grads
-    alike = all(t is None or (t.dtype is of_states and t.device == device) for t in of_steps)
-    if not alike or not (of_states is kind or narrow):
-        raise RuntimeError(f"states or their gradients were not {kind} on {device} in the forward pass")
-
-
-def _unsupported(tensors: Any, options: Any) -> str:
-    return unsupported_columns(Inputs._make(tensors).tau, options[4])
-
-
-def _expression(library: Library, tensors: Any, options: Any) -> Any:
-    return expressions.rnn(*tensors, *options[:-1], library=library)
-
-
-def _fake(tensors: Any, options: Any, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
-    inputs = inputs_of(tensors, options)
-    u, x, (n, _, _, _, batch) = inputs.u, inputs.x, inputs.sizes()
-    h, last = x.new_empty(*x.shape[:-1], n), x.new_empty(*u.shape[:-2], batch, n)
-    return h, last, _empty_tape(inputs, options, keep)
-
-
-def _vmap(op: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
-    """Run more sequences of the same matrix, or a matrix for each of many; the forward pass then keeps no tape."""
-    inputs, options = Inputs(*arguments[: DIFFERENTIABLE + 1]), arguments[DIFFERENTIABLE + 2 :]
-    if all(dim is None for dim in (in_dims[0], *in_dims[3:])):
-        h, last, tape = op(*_fold_inputs(info, inputs, in_dims), False, *options)
-        return (_unfold(info, h), _unfold(info, last), tape), (0, 0, None)
-    if _takes_one_matrix(inputs.u):
-        return each(op, info, in_dims, *inputs, False, *options)
-    return op(*_own(info, inputs, in_dims), False, *options), (0, 0, None)
-
-
-def _backward_vmap(op: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
-    first = DIFFERENTIABLE + 1
-    inputs, (h, _, grad_h, grad_last, wanted), options = (
-        Inputs(*arguments[:first]),
-        arguments[first : first + 5],
-        arguments[first + 5 :],
-    )
-    h_dim, _, *grad_dims = in_dims[first : first + 4]
-    states = (h, grad_h, grad_last), (h_dim, *grad_dims)
-    out_dims = tuple(0 if want else None for want in wanted)
-    if all(dim is None for dim in (in_dims[0], *in_dims[3:first])) and not any((wanted[0], *wanted[3:])):
-        h, *grads = _fold(info, *states)
-        gradients = op(*_fold_inputs(info, inputs, in_dims), h, None, *grads, wanted, *options)
-        return tuple(None if g is None else _unfold(info, g) for g in gradients), out_dims
-    if _takes_one_matrix(inputs.u):
-        return each(op, info, in_dims, *arguments)
-    h, *grads = all_leading(info, *states)
-    return op(*_own(info, inputs, in_dims), h, None, *grads, wanted, *options), out_dims
-
-
-def _fold(info: Any, tensors: Any, dims: Any) -> list[Any]:
-    """Make the mapped dimension part of the batch: ``(..., B, k)`` becomes ``(..., B * size, k)``."""
-    return [None if t is None else t.movedim(0, -2).flatten(-3, -2) for t in all_leading(info, tensors, dims)]
-
-
-def _fold_inputs(info: Any, inputs: Inputs, in_dims: Any) -> Inputs:
-    sizes, (x, h0) = inputs.batch_sizes, _fold(info, inputs[1:3], in_dims[1:3])
-    return inputs._replace(x=x, h0=h0, batch_sizes=None if sizes is None else sizes * info.batch_size)
-
-
-def _unfold(info: Any, tensor: Tensor) -> Tensor:
-    return torch.unflatten(tensor, -2, (tensor.shape[-2] // info.batch_size, info.batch_size)).movedim(-2, 0)
-
-
-def _own(info: Any, inputs: Inputs, in_dims: Any) -> Inputs:
-    """Give each index of the mapped dimension a matrix and parameters of its own."""
-    return Inputs._make([*all_leading(info, inputs[:-1], in_dims[:DIFFERENTIABLE]), inputs.batch_sizes])
-
-
-def _takes_one_matrix(u: Tensor) -> bool:
+def takes_one_matrix(u: Tensor) -> bool:
     """Return whether a call runs the sequences of one matrix only."""
     return u.is_cuda
 
 
-def _flops(tensors: Any, options: Any) -> int:
-    """Count the recurrence and the products with the inputs."""
-    inputs, (*_, shape, method) = Inputs._make(tensors), options
-    n, m, d, _, _ = inputs.sizes()
-    rows, u, is_default = inputs.rows(), inputs.u, inputs.is_default(shape)
-    method = "dense" if inputs.phases is not None else method_of(method, u, rows, 1, is_default)
-    of_inputs = 0 if inputs.input_weight is None else 2 * rows * n * d
-    k = reflection_count(n, m, ends_in_sign=is_default)
-    return prod(u.shape[:-2]) * (of_inputs + application_flops(method, n, k, rows))
+class Rnn(Operation):
+    """A recurrence; oracle: :func:`householder.reference_sequence.rnn`."""
+
+    name = "rnn"
+    inputs_type, options_type, grads_type, saved_type = Inputs, Options, Grads, Saved
+    differentiable = len(Inputs._fields) - 1  # all tensors but batch_sizes
+    is_loop = True
+    has_cuda = True
+    has_flops = True
+
+    def expression(self, library: Library, inputs: Inputs[Tensor], options: Options) -> tuple[Tensor, Tensor]:
+        nonlinearity, negative_slope, transpose, reverse, shape, _ = options
+        results: tuple[Tensor, Tensor] = expressions.rnn(
+            *inputs, nonlinearity, negative_slope, transpose, reverse, shape, library=library
+        )
+        return results
+
+    def empty_results(self, inputs: Inputs[Tensor], options: Options) -> tuple[Tensor, Tensor]:
+        u, x = inputs.u, inputs.x
+        batch = (x if inputs.batch_sizes is None or inputs.h0 is None else inputs.h0).shape[-2]
+        return x.new_empty(*x.shape[:-1], u.shape[-2]), x.new_empty(*u.shape[:-2], batch, u.shape[-2])
+
+    def empty_saved(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Tensor:
+        if not inputs.x.is_cuda:
+            return empty_handle(inputs.x, save)
+        if not save or unsupported_columns(inputs.tau, options.shape):
+            return inputs.u.new_empty(0)
+        from householder.torch._ops.saved_on_cuda import layout_of
+
+        return inputs.u.new_empty(layout_of(inputs, options).shape)
+
+    def cpu_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
+        h, last = self.empty_results(inputs, options)
+        native = _core.rnn_forward(inputs, options, h, last, save)
+        return native if native is NotImplemented else ((h, last), Saved(h, None, native))
+
+    def cpu_backward(
+        self,
+        inputs: Inputs[Tensor],
+        saved: Saved,
+        grads: Grads,
+        needs_grad: Inputs[bool],
+        options: Options,
+    ) -> Any:
+        if options.reverse:  # direct calls of the operator leave it open
+            _validate.direction(options.reverse, inputs.batch_sizes)
+        native, (grad_h, grad_last) = saved.native, grads
+        if native is None:  # hooks have replaced it; without it, some gradients would be rounded in another way
+            computed = self.cpu_forward(inputs, options, True)
+            if computed is NotImplemented:
+                return computed
+            _, (*_, native) = computed
+        if grad_h is not None and not (inputs.u.dim() == 2 and grad_h.dim() == 3 and grad_h.stride(2) == 1):
+            grad_h = allocated(grad_h).contiguous()  # otherwise steps and sequences may lie at any distances
+        if grad_last is not None:
+            grad_last = contiguous(grad_last)
+        gradients = room_for(inputs, needs_grad)[: self.differentiable]
+        status = _core.rnn_backward(inputs, options, saved.h, grad_h, grad_last, gradients, native)
+        return status if status is NotImplemented else gradients
+
+    def cuda_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
+        from householder._cuda import recurrence
+
+        sequence, sizes = _for_kernels(inputs, options), sizes_of(inputs)
+        h, run, native = recurrence.forward(sequence, sizes.steps, sizes.batch, None if save else recurrence.Kept())
+        saved = Saved(h, None, native if save and run is not None else None)
+        return (h, _last_states(h, inputs, run, options.reverse)), saved
+
+    def cuda_graph_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
+        from householder._cuda import recurrence
+        from householder.torch._ops.saved_on_cuda import layout_of
+
+        sequence, sizes, layout = _for_kernels(inputs, options), sizes_of(inputs), layout_of(inputs, options)
+        saved = inputs.u.new_empty(layout.shape if save else (0,))
+        native = layout.arrays(saved) if save else recurrence.Kept()
+        h, run, _ = recurrence.forward(sequence, sizes.steps, sizes.batch, native)
+        if save and run is not None:
+            layout.write(saved, run.form)
+        return (h, _last_states(h, inputs, run, options.reverse)), Saved(h, saved)
+
+    def cuda_backward(
+        self, inputs: Inputs[Tensor], saved: Saved, grads: Grads, needs_grad: Inputs[bool], options: Options
+    ) -> Any:
+        from householder._cuda import recurrence
+        from householder.torch._ops.saved_on_cuda import layout_of
+
+        sequence, sizes = _for_kernels(inputs, options), sizes_of(inputs)
+        native = saved.native or recurrence.Kept()
+        if saved.tape is not None and sizes.steps and sizes.batch:
+            layout = layout_of(inputs, options)
+            native = layout.arrays(saved.tape)._replace(form=layout.form(saved.tape, inputs.u, inputs.phases))
+        names = [name for name, is_needed in needs_grad._asdict().items() if is_needed]
+        h, grad_h, grad_last = (_contiguous(t) for t in (saved.h, *grads))
+        gradients = recurrence.backward(sequence, sizes.steps, sizes.batch, h, native, grad_h, grad_last, names)
+        return tuple(getattr(gradients, name) for name in Inputs._fields[: self.differentiable])
+
+    def reason_without_kernel(self, inputs: Inputs[Tensor], options: Options) -> str:
+        return unsupported_columns(inputs.tau, options.shape)
+
+    def require_unchanged(self, inputs: Inputs[Tensor], saved: Saved, grads: Grads, options: Options) -> None:
+        n, m, d, _, batch, _ = sizes_of(inputs)
+        batch_shape, kind, of_states, device = inputs.u.shape[:-2], inputs.u.dtype, inputs.x.dtype, inputs.u.device
+        real, moduli = kind.to_real(), NONLINEARITIES[options.nonlinearity].moduli(n, kind.is_complex)
+        expected = [
+            (inputs.h0, (batch, n), of_states),
+            (inputs.input_weight, (n, d), kind),
+            (inputs.bias, (n,), kind),
+            (inputs.phases, (n,), real),
+            (inputs.nonlinearity_bias, (moduli,), real),
+            (inputs.tau, (m,), kind),
+        ]
+        for t, shape, dtype in expected:
+            if t is not None and (t.shape != (*batch_shape, *shape) or t.dtype is not dtype or t.device != device):
+                raise RuntimeError(
+                    f"a tensor is {t.dtype} of shape {tuple(t.shape)} on {t.device}, but in the forward pass it was "
+                    f"{dtype} of shape {(*batch_shape, *shape)} on {device}: change parameters after the backward pass"
+                )
+        narrow = kind is torch.float32 and of_states in HALF_TYPES
+        of_steps = inputs.x, saved.h, *grads
+        alike = all(t is None or (t.dtype is of_states and t.device == device) for t in of_steps)
+        if not alike or not (of_states is kind or narrow):
+            raise RuntimeError(f"states or their gradients were not {kind} on {device} in the forward pass")
+
+    def vmap(
+        self,
+        call: Callable[[Inputs[Tensor]], tuple[Tensor, Tensor]],
+        info: Any,
+        dims: Inputs[int | None],
+        inputs: Inputs[Tensor],
+        options: Options,
+    ) -> Any:
+        """Run more sequences of the same matrix, or a matrix for each index."""
+        if _share_parameters(dims):
+            return tuple(_apart(info, result) for result in call(_more_sequences(info, inputs, dims)))
+        if takes_one_matrix(inputs.u):
+            return each(call, info, dims, inputs)
+        return call(_own_parameters(info, inputs, dims))
+
+    def vmap_backward(
+        self, call: Callable[[BackwardArguments], Any], info: Any, dims: BackwardArguments, arguments: BackwardArguments
+    ) -> Any:
+        inputs, saved, grads, needs_grad, _ = arguments
+        of_inputs: Inputs[int | None] = dims.inputs
+        if _share_parameters(of_inputs) and not any(needs_grad._replace(x=False, h0=False)):
+            folded = arguments._replace(
+                inputs=_more_sequences(info, inputs, of_inputs),
+                saved=Saved(_together(info, saved.h, dims.saved.h)),
+                grads=Grads(*[_together(info, t, dim) for t, dim in zip(grads, dims.grads, strict=True)]),
+            )
+            return tuple(None if g is None else _apart(info, g) for g in call(folded))
+        if takes_one_matrix(inputs.u):
+            return each_backward(call, info, dims, arguments)
+        return call(
+            arguments._replace(
+                inputs=_own_parameters(info, inputs, of_inputs),
+                saved=Saved(leading(info, saved.h, dims.saved.h)),
+                grads=all_leading(info, grads, dims.grads),
+            )
+        )
+
+    def flops(self, inputs: Inputs[Tensor], options: Options) -> int:
+        """Count the recurrence and the products with the inputs."""
+        n, _, d, _, _, rows = sizes_of(inputs)
+        is_default = _validate.is_default(inputs.tau, options.shape)
+        method = method_of(options.method, inputs.u, rows, 1, is_default) if inputs.phases is None else "dense"
+        of_inputs = 0 if inputs.input_weight is None else 2 * rows * n * d
+        of_steps = flops.application(method, n, self._reflections(inputs, options), rows)
+        return prod(inputs.u.shape[:-2]) * (of_inputs + of_steps)
+
+    def backward_flops(self, inputs: Inputs[Tensor], options: Options) -> int:
+        """Count the adjoint of each step, and the gradients of the parameters."""
+        n, _, d, _, _, rows = sizes_of(inputs)
+        of_inputs = 0 if inputs.input_weight is None else 4 * rows * n * d
+        of_steps = flops.gradient(n, self._reflections(inputs, options), rows)
+        return prod(inputs.u.shape[:-2]) * (of_inputs + of_steps)
+
+    def _reflections(self, inputs: Inputs[Tensor], options: Options) -> int:
+        n, m = inputs.u.shape[-2:]
+        return reflection_count(n, m, ends_in_sign=_validate.is_default(inputs.tau, options.shape))
 
 
-def _backward_flops(tensors: Any, options: Any) -> int:
-    """Count the adjoint of each step, and the gradients of the parameters."""
-    inputs = Inputs._make(tensors)
-    n, m, d, _, _ = inputs.sizes()
-    of_inputs = 0 if inputs.input_weight is None else 4 * inputs.rows() * n * d
-    k = reflection_count(n, m, ends_in_sign=inputs.is_default(options[4]))
-    return prod(inputs.u.shape[:-2]) * (of_inputs + gradient_flops(n, k, inputs.rows()))
+# Rules of vmap.
 
 
-operator = Operator(
-    "rnn",
-    tensors="Tensor u, Tensor x, " + ", ".join(f"Tensor? {name}" for name in Inputs._fields[2:]),
-    options="str nonlinearity, float negative_slope, bool transpose, bool reverse, str shape, str method",
-    states="Tensor h, Tensor? tape",
-    grads="Tensor? grad_h, Tensor? grad_last",
-    differentiable=DIFFERENTIABLE,
-    compute=_compute,
-    differentiate=_differentiate,
-    require_unchanged=require_unchanged,
-    keeps_on_cuda=True,
-    unsupported=_unsupported,
-    is_loop=True,
-    expression=_expression,
-    fake=_fake,
-    vmap=_vmap,
-    backward_vmap=_backward_vmap,
-    flops=_flops,
-    backward_flops=_backward_flops,
-)
-"""``operator(inputs, options)``."""
+def _share_parameters(dims: Inputs[int | None]) -> bool:
+    """Return whether the inputs and initial states alone are mapped."""
+    return all(dim is None for dim in dims._replace(x=None, h0=None))
+
+
+def _together(info: Any, t: Tensor | None, dim: int | None) -> Any:
+    """Make the mapped axis part of the batch: ``(..., B, k)`` becomes ``(..., B * size, k)``."""
+    mapped = leading(info, t, dim)
+    return None if mapped is None else mapped.movedim(0, -2).flatten(-3, -2)
+
+
+def _apart(info: Any, t: Tensor) -> Tensor:
+    """Invert ``_together``, with the mapped axis first."""
+    return torch.unflatten(t, -2, (t.shape[-2] // info.batch_size, info.batch_size)).movedim(-2, 0)
+
+
+def _more_sequences(info: Any, inputs: Inputs[Tensor], dims: Inputs[int | None]) -> Inputs[Any]:
+    """Run the mapped sequences as more sequences of one call."""
+    x, h0 = _together(info, inputs.x, dims.x), _together(info, inputs.h0, dims.h0)
+    batch_sizes = None if inputs.batch_sizes is None else inputs.batch_sizes * info.batch_size
+    return inputs._replace(x=x, h0=h0, batch_sizes=batch_sizes)
+
+
+def _own_parameters(info: Any, inputs: Inputs[Tensor], dims: Inputs[int | None]) -> Inputs[Tensor]:
+    """Repeat what is not mapped: each index of the mapped axis has a matrix and parameters of its own."""
+    mapped = all_leading(info, inputs._replace(batch_sizes=None), dims)
+    return mapped._replace(batch_sizes=inputs.batch_sizes)
+
+
+# Kernels for CUDA.
+
+
+def _for_kernels(inputs: Inputs[Tensor], options: Options) -> Sequence:
+    """Return a sequence that kernels take, laid out for them."""
+    if options.reverse:
+        _validate.direction(options.reverse, inputs.batch_sizes)
+    require_kernel_columns(inputs.tau, options.shape)
+    laid_out = Inputs(*[_contiguous(t) for t in inputs._replace(batch_sizes=None)])
+    return Sequence(
+        u=laid_out.u,
+        x=laid_out.x,
+        h0=laid_out.h0,
+        input_weight=laid_out.input_weight,
+        bias=laid_out.bias,
+        phases=laid_out.phases,
+        batch_sizes=None if inputs.batch_sizes is None else inputs.batch_sizes.numpy(),
+        nonlinearity=options.nonlinearity,
+        negative_slope=options.negative_slope,
+        nonlinearity_bias=laid_out.nonlinearity_bias,
+        transpose=options.transpose,
+        reverse=options.reverse,
+        method=options.method,
+    )
+
+
+def _contiguous(t: Tensor | None) -> Any:
+    from householder._cuda.library import library_of
+
+    return None if t is None else library_of(t).contiguous(t)
+
+
+def _last_states(h: Tensor, inputs: Inputs[Tensor], run: Recurrence | None, reverse: bool) -> Tensor:
+    """Copy the state in which each sequence ends."""
+    if run is not None and run.packing is not None:
+        return h.index_select(0, run.packing.last())
+    if len(h):
+        return h[0 if reverse else -1].clone()
+    return h.new_zeros(h.shape[1:]) if inputs.h0 is None else inputs.h0.clone()
+
+
+operator = Operator(Rnn())
+"""``operator(Inputs(..), Options(..))``."""

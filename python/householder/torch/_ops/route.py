@@ -8,11 +8,12 @@ import torch
 
 from householder.torch._base.undocumented import (
     are_transforms_active,
+    forward_level,
     is_differentiated,
-    is_forward_mode,
     is_observed,
     is_profiled,
 )
+from householder.torch._ops import threads
 
 
 class Route(Enum):
@@ -21,7 +22,7 @@ class Route(Enum):
     EAGER = auto()
     """By the core at once."""
     PROFILED = auto()
-    """So that a profile shows the operator."""
+    """Through ``autograd.Function`` classes and operators whose names a profile shows."""
     OBSERVED = auto()
     """By the dispatcher, because a mode or a tracer observes operators."""
     COMPILED = auto()
@@ -32,24 +33,31 @@ class Route(Enum):
     """In torch operations, because tensors may carry tangents."""
 
 
-NATIVE = Route.EAGER, Route.PROFILED
+EAGER, PROFILED, OBSERVED, COMPILED, TRANSFORMED, EXPRESSION = Route
+
+NATIVE = EAGER, PROFILED
 """Routes on which the core may compute ordinary tensors."""
-RECORDED = Route.COMPILED, Route.TRANSFORMED
+RECORDED = COMPILED, TRANSFORMED
 """Routes on which graphs or transforms record what is called."""
 
 
 def route() -> Route:
-    """Return how a call is computed; nothing else reads torch's flags."""
-    if is_forward_mode():
-        return Route.EXPRESSION
+    """Return how a call is computed; nothing else reads torch's flags.
+
+    If the core may compute it, the core has as many threads as torch from then on.
+    """
+    if forward_level() >= 0:
+        return EXPRESSION
     if torch.compiler.is_compiling():
-        return Route.TRANSFORMED if is_differentiated() else Route.COMPILED
+        return TRANSFORMED if is_differentiated() else COMPILED
     if are_transforms_active():
-        return Route.TRANSFORMED
+        return TRANSFORMED
     if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         if torch.is_grad_enabled():
             raise RuntimeError("torch.jit.trace with gradients is not supported: use torch.compile or torch.export")
-        return Route.OBSERVED
+        return OBSERVED
     if is_observed():
-        return Route.OBSERVED
-    return Route.PROFILED if is_profiled() else Route.EAGER
+        return OBSERVED
+    if torch.get_num_threads() != threads.followed:
+        threads.follow_torch_threads()
+    return PROFILED if is_profiled() else EAGER

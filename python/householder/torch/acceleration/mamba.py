@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch.nn.functional import silu, softplus
 
 from householder.torch._base.dtypes import compute_type, fitting
+from householder.torch._ops.delta import Inputs
 from householder.torch.functions import delta
 
 if TYPE_CHECKING:
@@ -89,9 +90,16 @@ def _run(
 ) -> tuple[Tensor, Tensor | None]:
     """Return outputs in the type of the computation, which is that of ``dt``, and the final states."""
     skip = dt.new_zeros(x.shape[2]) if D is None else D.to(dt.dtype)
-    written = {"k": fitting(B, dt.dtype), "v": fitting(x, dt.dtype), "beta": dt}
-    options = state, None, 1.0, 1, False, is_wanted
-    return delta.run(C.to(dt.dtype), written, dt * A, *options, in_place=in_place, skip=skip)
+    q, k, v = C.to(dt.dtype), fitting(B, dt.dtype), fitting(x, dt.dtype)
+    return delta.run(
+        Inputs(q, k, v, dt, dt * A, state, skip, None),
+        scale=1.0,
+        num_householder=1,
+        normalize=False,
+        output_final_state=is_wanted,
+        erases=False,
+        in_place=in_place,
+    )
 
 
 def _time_steps(dt: Tensor, bias: Tensor | None, is_raw: bool) -> Tensor:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from householder.torch._base.dtypes import fitting
+from householder.torch._ops.delta import Inputs
 from householder.torch.acceleration import mamba, subclasses
 from householder.torch.functions.convolution import causal_convolution
 from householder.torch.functions.delta import run
@@ -52,8 +53,15 @@ def _delta_rule(
     state = options.get("initial_state")
     state = None if state is None else fitting(state, query.dtype)
     normalize, is_wanted = (options.get(name, False) for name in ("use_qk_l2norm_in_kernel", "output_final_state"))
-    needed = {"k": key, "v": value, "beta": beta}
-    o, last = run(query, needed, g, state, None, None, 1, normalize, is_wanted, in_place=in_place)
+    o, last = run(
+        Inputs(query, key, value, beta, g, state, None, None),
+        scale=None,
+        num_householder=1,
+        normalize=normalize,
+        output_final_state=is_wanted,
+        erases=True,
+        in_place=in_place,
+    )
     return o, None if last is None else last.float()
 
 

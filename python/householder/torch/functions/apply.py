@@ -61,7 +61,9 @@ def apply(u: Any, h: Tensor, *, method: str = "auto") -> Tensor:
     is_object = isinstance(u, (LinearMap, Columns))
     u, tau, phases, form, is_adjoint = columns_of(u) if is_object else (u, *DEFAULT)
     if phases is None and getattr(u, "ndim", 0) == 2:
-        done: Tensor | None = _ops.apply.operator.attempt((u, h, tau), (is_adjoint, method, form))
+        done: Tensor | None = _ops.apply.operator.attempt(
+            _ops.apply.Inputs(u, h, tau), _ops.apply.Options(is_adjoint, method, form)
+        )
         if done is not None:
             return done
     _validate.one_of("method", method, _spec.METHODS)
@@ -82,7 +84,7 @@ def apply(u: Any, h: Tensor, *, method: str = "auto") -> Tensor:
     if u.dim() != 2 and u.shape[:-2] != h.shape[:-1]:
         c = _apply_broadcast(u, h, tau, form, is_adjoint, method)
     else:
-        c = _ops.apply.operator((u, h, tau), (is_adjoint, method, form))
+        c = product(u, h, tau, form, is_adjoint, method)
     if phases is not None and is_adjoint:
         c = turn(c, -phases)
     return c if kind is compute else c.to(kind)
@@ -92,7 +94,8 @@ def product(
     u: Tensor, h: Tensor, tau: Tensor | None, form: str, transpose: bool = False, method: str = "auto"
 ) -> Tensor:
     """Compute ``W h`` for ``u (*c, n, m)``, ``h (*c, *r, n)`` and ``tau (*c, m)``, which were checked."""
-    c: Tensor = _ops.apply.operator((u, h, tau), (transpose, method, form))
+    options = _ops.apply.Options(transpose, method, form)
+    c: Tensor = _ops.apply.operator(_ops.apply.Inputs(u, h, tau), options)
     return c
 
 
@@ -137,7 +140,7 @@ def matrix(u: Any) -> Tensor:
     u, tau, phases, form, is_adjoint = columns_of(u) if is_object else (u, *DEFAULT)
     is_default = _validate.is_default(tau, form)
     if is_default and phases is None and not is_adjoint:
-        done: Tensor | None = _ops.matrix.operator.attempt((u,), ())
+        done: Tensor | None = _ops.matrix.operator.attempt(_ops.matrix.Inputs(u), _ops.matrix.Options())
         if done is not None:
             return done
     compute = checks.operands(u, tau=tau)
@@ -145,7 +148,7 @@ def matrix(u: Any) -> Tensor:
     if phases is not None:
         checks.matrix_phases(phases, u, n)
     if is_default:
-        w = _ops.matrix.operator((checks.cast(u, compute),), ())
+        w = _ops.matrix.operator(_ops.matrix.Inputs(checks.cast(u, compute)), _ops.matrix.Options())
     else:
         tau = None if tau is None else checks.cast(tau, compute)
         w = product(checks.cast(u, compute), unit_vectors(u, n, compute), tau, form).mT

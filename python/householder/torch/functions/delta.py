@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,11 +12,13 @@ from householder import _validate
 from householder.torch import _ops
 from householder.torch._base import checks
 from householder.torch._base.dtypes import HALF_TYPES, compute_type
+from householder.torch._ops.delta import Inputs, Options
 from householder.torch.functions import fla_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_COMPUTED = (torch.float32, torch.float64)
 _MIXED = (torch.float32, *HALF_TYPES)
 
 
@@ -94,58 +97,105 @@ def delta_rule(
     tensor([[ 0.2800, -0.9600],
             [-0.9600, -0.2800]], dtype=torch.float64)
     """
-    needed, options = {"k": k, "v": v, "beta": beta}, (scale, num_householder, use_qk_l2norm_in_kernel)
-    return run(q, needed, g, initial_state, cu_seqlens, *options, output_final_state)
+    inputs = Inputs(q, k, v, beta, g, initial_state, None, cu_seqlens)
+    return run(
+        inputs,
+        scale=scale,
+        num_householder=num_householder,
+        normalize=use_qk_l2norm_in_kernel,
+        output_final_state=output_final_state,
+        erases=True,
+    )
 
 
 def run(
-    q: Tensor,
-    needed: Mapping[str, Tensor],
-    g: Tensor | None,
-    initial_state: Tensor | None,
-    cu_seqlens: Tensor | None,
+    inputs: Inputs[Any],
+    *,
     scale: float | None,
     num_householder: int,
     normalize: bool,
     output_final_state: bool,
-    *,
+    erases: bool,
     in_place: bool = False,
-    skip: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Check the arguments and compute; ``needed`` has k, v and, unless nothing is erased, beta.
+    """Compute, and check the arguments of a call that does not go through as it is.
 
-    ``in_place``: the final states may take the place of the initial ones. With ``skip (HV,)`` nothing is erased, beta
-    multiplies the values that are written, and the outputs get the values times ``skip``.
+    Linear attention does not erase, and needs no betas. ``in_place``: the final states may take the place of the
+    initial ones.
     """
+    results = None
+    is_typed = type(num_householder) is int and type(normalize) is bool and isinstance(scale, (float, NoneType))
+    if is_typed and not in_place and _fits(inputs, num_householder, erases):
+        ordinary = Options(inputs.q.shape[3] ** -0.5 if scale is None else scale, num_householder, normalize)
+        results = _ops.delta.operator.attempt(inputs, ordinary)
+    if results is None:
+        results = _checked(inputs, scale, num_householder, normalize, erases=erases, in_place=in_place)
+    o, last = results
+    return o, last if _validate.flag("output_final_state", output_final_state) else None
+
+
+def _fits(inputs: Inputs[Any], num_householder: int, erases: bool) -> bool:
+    """Return whether shapes fit, and all tensors have one dtype that the core computes in: sequences are not packed."""
+    q, k, v, beta, g, initial_state, skip, cu_seqlens = inputs
+    try:
+        (batch, tokens, heads, keys), (_, _, value_heads, values), dtype = q.shape, v.shape, q.dtype
+        steps = tokens * num_householder
+        gates = None if g is None else (batch, tokens, value_heads, keys)[: max(3, g.dim())]
+        expected = (
+            (k, (batch, steps, heads, keys)),
+            (v, (batch, steps, value_heads, values)),
+            (beta, (batch, steps, value_heads)),
+            (g, gates),
+            (initial_state, (batch, value_heads, keys, values)),
+            (skip, (value_heads,)),
+        )
+        for t, shape in expected:
+            if t is not None and (t.dtype is not dtype or t.shape != shape):
+                return False
+        sizes_fit = num_householder >= 1 and keys and values and value_heads and not value_heads % heads
+    except (AttributeError, TypeError, ValueError, ZeroDivisionError):
+        return False  # the checks explain
+    is_complete = k is not None and not (erases and beta is None)
+    return bool(sizes_fit) and is_complete and cu_seqlens is None and dtype in _COMPUTED
+
+
+def _checked(
+    inputs: Inputs[Any], scale: float | None, num_householder: int, normalize: bool, *, erases: bool, in_place: bool
+) -> tuple[Tensor, Tensor]:
+    """Check all arguments, convert types, and compute."""
+    q, k, v, beta, g, initial_state, skip, cu_seqlens = inputs
+    needed = {"k": k, "v": v} | ({"beta": beta} if erases or beta is not None else {})
     compute = _checked_type(q, needed, {"g": g, "initial_state": initial_state, "skip": skip})
-    gates = None if g is None else g.shape
     shapes = {name: t.shape for name, t in needed.items()}
-    sizes = _validate.delta_sizes(q.shape, shapes, gates, num_householder)
+    sizes = _validate.delta_sizes(q.shape, shapes, None if g is None else g.shape, num_householder)
     _, heads, keys, values, num_householder = sizes
     count = q.shape[0] if cu_seqlens is None else _packed(cu_seqlens, q)
     checks.shape("initial_state", initial_state, (count, heads, keys, values))
     checks.shape("skip", skip, (heads,))
+    # Sizes are tensors in torch.jit.trace, whose powers would be of single precision.
+    factor: Any = torch.sym_float(keys) ** -0.5 if scale is None else _validate.number("scale", scale)
+    options = Options(factor, num_householder, _validate.flag("use_qk_l2norm_in_kernel", normalize))
     if cu_seqlens is not None:
         cu_seqlens = cu_seqlens.to(torch.int64)
-    factor: Any = torch.sym_float(keys) ** -0.5 if scale is None else _validate.number("scale", scale)
-    options = factor, num_householder, _validate.flag("use_qk_l2norm_in_kernel", normalize)
-    k, v, beta = needed["k"], needed["v"], needed.get("beta")
+    results: tuple[Tensor, Tensor] | None
     if beta is not None and skip is None and fla_kernels.takes(q, k, v, g):
-        o, last = fla_kernels.delta_rule(q, k, v, beta, g, initial_state, cu_seqlens, *options)
+        results = fla_kernels.delta_rule(inputs._replace(cu_seqlens=cu_seqlens), options)
     else:
         wide = [None if t is None else checks.cast(t, compute) for t in (beta, g, initial_state, skip)]
-        operands = q, k, v, *wide, cu_seqlens
-        found = _ops.delta.in_place(operands, options) if in_place and initial_state is not None else None
-        o, last = _ops.delta.operator(operands, options) if found is None else found
-    return o.to(q.dtype), last if _validate.flag("output_final_state", output_final_state) else None
+        converted: Inputs[Any] = Inputs._make([q, k, v, *wide, cu_seqlens])
+        results = _ops.delta.in_place(converted, options) if in_place and initial_state is not None else None
+        if results is None:
+            results = _ops.delta.operator(converted, options)
+    o, last = results
+    return o.to(q.dtype), last
 
 
 def _checked_type(q: Any, needed: Mapping[str, Any], optional: Mapping[str, Any]) -> torch.dtype:
     checks.tensor("q", q)
     if q.dtype is not torch.float64 and q.dtype not in _MIXED:
         raise TypeError(f"q has dtype {q.dtype}, expected torch.float64, {', '.join(map(str, _MIXED))}")
-    given = {name: other for name, other in optional.items() if other is not None}
-    for name, other in {**needed, **given}.items():
+    present = {name: other for name, other in optional.items() if other is not None}
+    for name, other in {**needed, **present}.items():
         checks.tensor(name, other)
         if other.device != q.device:
             raise TypeError(f"{name} is on {other.device} but q is on {q.device}")

@@ -37,5 +37,5 @@ def decompositions() -> dict[Any, Any]:
     False
     """
     table: dict[Any, Any] = torch.export.default_decompositions()
-    table.update({operator.forward_op: operator.decompose for operator in OPERATORS})
+    table.update({operator.forward_op: operator.kernels.decompose for operator in OPERATORS})
     return table

@@ -32,6 +32,7 @@ def gated_norm(x: Tensor, z: Tensor, weight: Tensor, *, epsilon: float, silu: bo
     Tensor, shape (..., W)
         In the dtype of ``x``.
     """
-    rows = (t.reshape(-1, t.shape[-1]) for t in (x, z))
-    y: Tensor = _ops.gated_norm.operator((*rows, checks.cast(weight, compute_type(x.dtype))), (epsilon, silu))
+    x_rows, z_rows = (t.reshape(-1, t.shape[-1]) for t in (x, z))
+    inputs = _ops.gated_norm.Inputs(x_rows, z_rows, checks.cast(weight, compute_type(x.dtype)))
+    y: Tensor = _ops.gated_norm.operator(inputs, _ops.gated_norm.Options(epsilon, silu))
     return y.reshape(x.shape)

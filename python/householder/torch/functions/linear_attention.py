@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from householder.torch._ops.delta import Inputs
 from householder.torch.functions import delta
 
 if TYPE_CHECKING:
@@ -75,5 +76,11 @@ def linear_attention(
     >>> torch.allclose(o[0, :, 1], (q[0, :, 1] @ k[0, :, 1].mT).tril() @ v[0, :, 1])
     True
     """
-    options = scale, 1, use_qk_l2norm_in_kernel
-    return delta.run(q, {"k": k, "v": v}, g, initial_state, cu_seqlens, *options, output_final_state)
+    return delta.run(
+        Inputs(q, k, v, None, g, initial_state, None, cu_seqlens),
+        scale=scale,
+        num_householder=1,
+        normalize=use_qk_l2norm_in_kernel,
+        output_final_state=output_final_state,
+        erases=False,
+    )

@@ -12,7 +12,7 @@ from householder import _core, _validate
 from householder.torch._base import tracing
 from householder.torch._base.dtypes import COMPLEX_TYPES, HALF_TYPES, REAL_TYPES
 from householder.torch._base.layout import allocated
-from householder.torch._ops.route import Route, route
+from householder.torch._ops.route import EAGER, route
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,7 +102,7 @@ def constrain(u: Tensor, constraint: str) -> Tensor:
         return u
     constrained = allocated(u).clone(memory_format=torch.contiguous_format)  # its gradient passes straight through
     # Each operation of torch on a single number takes longer than this whole call.
-    is_eager = u.is_cpu and u.dtype in REAL_TYPES and route() is Route.EAGER
+    is_eager = u.is_cpu and u.dtype in REAL_TYPES and route() is EAGER
     if is_eager and _core.constrain(constrained.detach(), constraint == "soft") is not NotImplemented:
         return constrained
     latent = constrained.detach().select(-1, -1).select(-1, -1)

@@ -16,7 +16,7 @@ from householder.torch.layers.recurrent_layer import RecurrentLayer
 
 
 def last_state(rnn: RecurrentLayer, input: Tensor, hx: Tensor | None = None, *, every: int) -> Tensor:  # noqa: A002
-    """Run a recurrent layer only for its last states, keeping one state per ``every`` steps.
+    """Run a recurrent layer only for its last states, saving one state per ``every`` steps.
 
     The backward pass computes the states in between again, ``every`` steps at a time. Memory is O(T / every + every)
     states instead of O(T), and the forward pass runs twice. Each part is a separate call, so parts should take at least
@@ -35,7 +35,7 @@ def last_state(rnn: RecurrentLayer, input: Tensor, hx: Tensor | None = None, *, 
     hx : Tensor, optional
         Initial states, as for the layer.
     every : int
-        Steps between two kept states.
+        Steps between two saved states.
 
     Returns
     -------
@@ -85,7 +85,7 @@ def _tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 class _LastState(Function):
-    """Run the layer over one part of the sequence after the other, and keep only the states between parts."""
+    """Run the layer over one part of the sequence after the other, and save only the states between parts."""
 
     @staticmethod
     def forward(

@@ -13,11 +13,13 @@ from weakref import WeakKeyDictionary
 import torch
 
 from householder import _core
-from householder.torch._ops.route import Route, route
+from householder.torch._ops.route import EAGER, route
 from householder.torch.layers.base import constrain
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+    from householder.torch._ops.rnn import Inputs, Options
 
 _FEW = 16
 """Sequences whose steps run on the calling thread."""
@@ -26,7 +28,7 @@ _known: WeakKeyDictionary[nn.Module, tuple[tuple[Any, ...], _core.Recurrence]] =
 """The options of each cell, and the recurrence of its last parameters."""
 
 
-def step(cell: nn.Module, constraint: str, tensors: tuple[Any, ...], options: tuple[Any, ...]) -> Tensor | None:
+def step(cell: nn.Module, constraint: str, inputs: Inputs[Tensor], options: Options) -> Tensor | None:
     """Return the state that follows, or None where another route must find it.
 
     Parameters
@@ -35,25 +37,25 @@ def step(cell: nn.Module, constraint: str, tensors: tuple[Any, ...], options: tu
         Whose parameters these are.
     constraint : str
         On ``u_1``.
-    tensors : tuple
-        The inputs of the operation ``rnn``: the latent u, ``x (B, d)`` and ``h0 (B, n)``, or ``(d,)`` and ``(n,)``, ..
-    options : tuple
-        The options of the operation.
+    inputs : Inputs
+        Those of the operation ``rnn``, but with the latent u, ``x (B, d)`` and ``h0 (B, n)``, or ``(d,)`` and ``(n,)``.
+    options : Options
+        Those of the operation.
     """
-    latent, x, h, *others = tensors
-    if h is None or route() is not Route.EAGER or not latent.is_cpu or (x.shape[0] > _FEW and x.dim() == 2):
+    latent, x, h = inputs.u, inputs.x, inputs.h0
+    if h is None or route() is not EAGER or not latent.is_cpu or (x.shape[0] > _FEW and x.dim() == 2):
         return None
     try:
         before, recurrence = _known.get(cell, ((), None))
         if recurrence is not None and before == (constraint, *options):
             following = torch.empty_like(h)
-            is_same = recurrence.step_of(tensors, following)
+            is_same = recurrence.step_of(inputs, following)
             if is_same is NotImplemented:
                 return None
             if is_same:
                 return following
-        inputs = constrain(latent, constraint), x.new_empty(0, 1, x.shape[-1]), None, *others
-        _known[cell] = (constraint, *options), _core.Recurrence(inputs, options, latent)
+        prepared = inputs._replace(u=constrain(latent, constraint), x=x.new_empty(0, 1, x.shape[-1]), h0=None)
+        _known[cell] = (constraint, *options), _core.Recurrence(prepared, options, latent)
         return None
     except (AttributeError, RuntimeError, TypeError, ValueError):
         return None  # the checks of the arguments explain

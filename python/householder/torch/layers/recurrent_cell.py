@@ -12,6 +12,7 @@ from householder import _spec, _validate
 from householder._linear_map import Columns
 from householder.torch import _ops
 from householder.torch._base import autocast, checks, expressions, tracing
+from householder.torch._ops.rnn import Inputs, Options
 from householder.torch.functions.apply import apply, matrix
 from householder.torch.functions.rnn import sequence
 from householder.torch.layers import base, prepared_step
@@ -108,34 +109,35 @@ class RecurrentCell(base.Layer):
                 h = self._step(x[0], hx)
             if h is not None:
                 return h.unsqueeze(0), h.clone()
-        (latent, *others), options = self._arguments(x, hx, batch_sizes, reverse)
-        tensors = base.constrain(latent, self.constraint), *others
+        u: Tensor = self.reflections
+        if self.num_reflections == self.hidden_size:
+            u = base.constrain(u, self.constraint)
+        inputs, options = self._arguments(u, x, hx, batch_sizes, reverse)
         if batch_sizes is None:
-            done: tuple[Tensor, Tensor] | None = _ops.rnn.operator.attempt(tensors, options)
+            done: tuple[Tensor, Tensor] | None = _ops.rnn.operator.attempt(inputs, options)
             if done is not None:
                 return done
         checks.of_layer(self.weight_ih, input=x, hx=hx)
-        return sequence(tensors, options)
+        return sequence(inputs, options)
 
     def _arguments(
-        self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None = None, reverse: bool = False
-    ) -> tuple[Any, Any]:
-        """Return the tensors, with the latent u, and the options of the operation ``rnn``."""
+        self, u: Tensor, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None = None, reverse: bool = False
+    ) -> tuple[Inputs[Tensor], Options]:
+        """Return the arguments of the operation ``rnn``."""
         h0 = self.h0 if hx is None else hx
         parameters = self.weight_ih, self.bias, self.phases, self.nonlinearity_bias
-        options = self.nonlinearity, self.negative_slope, False, reverse, "trapezoidal", self.method
-        return (self.reflections, x, h0, *parameters, None, batch_sizes), options
+        options = Options(self.nonlinearity, self.negative_slope, False, reverse, "trapezoidal", self.method)
+        return Inputs(u, x, h0, *parameters, None, batch_sizes), options
 
     def _without_gradients(self, x: Tensor, hx: Tensor | None) -> Tensor | None:
         """Take one step; None if it needs gradients, checks, conversion or another route."""
-        tensors, options = self._arguments(x, hx)
-        if torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in tensors):
+        inputs, options = self._arguments(self.reflections, x, hx)  # with the latent u
+        if torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in inputs):
             return None
-        h = prepared_step.step(self, self.constraint, tensors, options)
+        h = prepared_step.step(self, self.constraint, inputs, options)
         if h is None:
-            latent, _, *others = tensors
-            u = base.constrain(latent, self.constraint)
-            done = _ops.rnn.operator.attempt((u, x.unsqueeze(0), *others), options)
+            u = base.constrain(self.reflections, self.constraint)
+            done = _ops.rnn.operator.attempt(inputs._replace(u=u, x=x.unsqueeze(0)), options)
             h = None if done is None else done[1]
         return h
 

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from householder import _validate
 from householder.torch._base import checks, tracing
-from householder.torch._ops.library import on_cuda
+from householder.torch._ops.packing import packed_reversal
 from householder.torch.layers.recurrent_cell import RecurrentCell, Sequences
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class RecurrentLayer(tracing.Opaque):
     def _run(
         self, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None, reversal: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        cells = list(self.cells)
+        cells = list(cast("Cells[RecurrentCell]", self._modules["cells"]))  # past __getattr__, which costs time
         initial = [None] * len(cells) if hx is None else [hx.squeeze(0)] if len(cells) == 1 else hx.unbind(0)
         directions = len(cells) // self.num_layers
         last: list[Tensor] = []
@@ -261,7 +261,7 @@ def _dropout(x: Tensor, share: float) -> Tensor:
 def _reversal(batch_sizes: Tensor, data: Tensor) -> Tensor:
     """Return the row that each packed row becomes when every sequence is reversed in its own length."""
     if data.is_cuda and type(data) is Tensor and not torch.compiler.is_compiling():
-        rows: Tensor | None = on_cuda().packed_reversal(batch_sizes, data)
+        rows: Tensor | None = packed_reversal(batch_sizes, data)
         if rows is not None:
             return rows
     count = partial(torch.arange, device=batch_sizes.device)

@@ -1,4 +1,4 @@
-"""What a sequence's forward pass leaves to its backward pass on a CUDA device, in one tensor."""
+"""What a sequence's forward pass saves for its backward pass on a CUDA device, in one tensor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Layout(NamedTuple):
-    """How the numbers of a tape are divided; flags are bytes."""
+    """How one tensor is divided into all that is saved; flags are bytes."""
 
     n: int
     m: int
@@ -28,42 +28,42 @@ class Layout(NamedTuple):
     dense: bool
     flags: int
     number: int
-    """Bytes of a number of the tape."""
-    states: torch.dtype
+    """Bytes of a number of the tensor."""
+    state_type: torch.dtype
     """Type of the states, and of their projections."""
 
     @property
     def sizes(self) -> list[int]:
         """Numbers of projections, flags, V, A, S, norms and W."""
         n, k = self.n, self.k
-        projections = 0 if self.dense else self.rows * self.m * self.states.itemsize
-        kept = [-(-size // self.number) for size in (projections, self.rows * self.flags)]
-        return [*kept, n * k, n * k, k * k, k, n * n * self.dense]
+        projections = 0 if self.dense else self.rows * self.m * self.state_type.itemsize
+        of_steps = [-(-size // self.number) for size in (projections, self.rows * self.flags)]
+        return [*of_steps, n * k, n * k, k * k, k, n * n * self.dense]
 
     @property
     def shape(self) -> tuple[int]:
-        """Shape of the tape."""
+        """Shape of the tensor."""
         return (sum(self.sizes),)
 
-    def kept(self, tape: Tensor) -> Kept:
+    def arrays(self, saved: Tensor) -> Kept:
         """Return the arrays that the kernels write and read."""
-        projections, flags = torch.split(tape, self.sizes)[:2]
-        z = None if self.dense else projections.view(self.states)[: self.rows * self.m].view(self.rows, self.m)
+        projections, flags = torch.split(saved, self.sizes)[:2]
+        z = None if self.dense else projections.view(self.state_type)[: self.rows * self.m].view(self.rows, self.m)
         if not self.flags:
             return Kept(z)
         return Kept(z, flags.view(torch.uint8)[: self.rows * self.flags].view(self.rows, self.flags))
 
-    def write(self, tape: Tensor, form: Form) -> None:
-        """Keep a form of u. A form for another kind of kernel is left out, because it will not be used."""
+    def write(self, saved: Tensor, form: Form) -> None:
+        """Save a form of u. A form for another kind of kernel is left out, because it will not be used."""
         if (form.w is not None) == self.dense:
             parts = (form.v, form.a, form.s, form.norm, *([form.w] if self.dense else []))
-            flat = [part.to(tape.dtype).flatten() for part in parts]
-            torch.cat(flat, out=tape[sum(self.sizes[:2]) :])
+            flat = [part.to(saved.dtype).flatten() for part in parts]
+            torch.cat(flat, out=saved[sum(self.sizes[:2]) :])
 
-    def form(self, tape: Tensor, u: Tensor, phases: Tensor | None) -> Form:
+    def form(self, saved: Tensor, u: Tensor, phases: Tensor | None) -> Form:
         """Read the form of u back; S has u's precision, which is all that gradients take."""
         n, k, library = self.n, self.k, library_of(u)
-        v, a, s, norm, w = torch.split(tape, self.sizes)[2:]
+        v, a, s, norm, w = torch.split(saved, self.sizes)[2:]
         norm = norm.real.view(1, k) if norm.is_complex() else norm.view(1, k)
         d = algebra.diagonal(library, u, phases)
         return Form(
@@ -71,10 +71,11 @@ class Layout(NamedTuple):
         )
 
 
-def tape_layout(inputs: Inputs, options: Options) -> Layout:
-    """Divide the tape of a sequence; it depends on no property of the device."""
+def layout_of(inputs: Inputs[Tensor], options: Options) -> Layout:
+    """Divide the tensor of a sequence; the result depends on no property of the device."""
     (n, m), method = inputs.u.shape, options.method
     dense = inputs.phases is not None or (prefers_dense(n, m) if method == "auto" else method == "dense")
     flags = n // 2 if NONLINEARITIES[options.nonlinearity].has_flags else 0
     k = reflection_count(n, m, ends_in_sign=not inputs.u.is_complex())
-    return Layout(n, m, k, inputs.rows(), dense, flags, inputs.u.element_size(), inputs.x.dtype)
+    rows = inputs.x.shape[:-1].numel()
+    return Layout(n, m, k, rows, dense, flags, inputs.u.element_size(), inputs.x.dtype)

@@ -1,0 +1,49 @@
+"""Memory for results and gradients, and checks of what was saved."""
+
+from __future__ import annotations
+
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+import torch
+
+from householder import _torch_library
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+
+def room_for(
+    tensors: Sequence[Tensor | None], needed: Sequence[bool | None], dtypes: Sequence[torch.dtype] | None = None
+) -> tuple[Tensor | None, ...]:
+    """Allocate tensors like these where they are needed, contiguous and of these dtypes or their own."""
+    form, room = torch.contiguous_format, []
+    for t, is_needed, dtype in zip(tensors, needed, repeat(None) if dtypes is None else dtypes, strict=False):
+        like = t if is_needed else None
+        room.append(None if like is None else torch.empty_like(like, dtype=dtype, memory_format=form))
+    return tuple(room)
+
+
+def empty_handle(like: Tensor, save: bool) -> Tensor:
+    """Return an empty tensor shaped like the handle of what the CPU saves: an integer, see ``rust/torch/kept.rs``."""
+    is_saved = save and like.device.type == "cpu" and _torch_library.can_keep()
+    return like.new_empty((int(is_saved),), dtype=torch.int64)
+
+
+def require_dtype(x: Tensor, *others: Tensor | None) -> None:
+    """Check that all tensors still have one dtype.
+
+    Raises
+    ------
+    RuntimeError
+        The dtypes differ, because ``module.float()`` or the like has converted tensors saved for the backward pass.
+    """
+    dtype = x.dtype
+    for t in others:
+        if t is not None and t.dtype is not dtype:
+            raise RuntimeError(
+                f"a saved tensor changed its dtype between forward and backward ({dtype} to {t.dtype}): "
+                "convert modules after the backward pass"
+            )
