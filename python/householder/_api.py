@@ -61,7 +61,7 @@ def apply(
     Raises
     ------
     TypeError
-        An unsupported dtype, or arguments of different dtypes or libraries.
+        An unsupported dtype, or arguments of different dtypes, devices or libraries.
     ValueError
         Shapes that do not fit, or an unknown method.
 

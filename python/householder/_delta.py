@@ -68,7 +68,7 @@ def delta_rule(
     Raises
     ------
     TypeError
-        An unsupported dtype, or arguments of different dtypes or libraries.
+        An unsupported dtype, or arguments of different dtypes, devices or libraries.
     ValueError
         Shapes that do not fit, or a positive gate.
 

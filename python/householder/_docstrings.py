@@ -50,7 +50,7 @@ def _parts(docstring: str) -> tuple[str, dict[str, str]]:
 
 def _entries(section: str) -> dict[str, str]:
     """Return the parameters of a section by their names."""
-    return {entry.partition(" : ")[0]: entry.rstrip() + "\n" for entry in _ENTRY.split(section)[1:]}
+    return {re.split(" : |\n", entry, maxsplit=1)[0]: entry.rstrip() + "\n" for entry in _ENTRY.split(section)[1:]}
 
 
 def _renamed(section: str, array: str) -> str:

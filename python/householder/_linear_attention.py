@@ -53,7 +53,7 @@ def linear_attention(
     Raises
     ------
     TypeError
-        An unsupported dtype, or arguments of different dtypes or libraries.
+        An unsupported dtype, or arguments of different dtypes, devices or libraries.
     ValueError
         Shapes that do not fit, or a positive gate.
 

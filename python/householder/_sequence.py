@@ -73,7 +73,7 @@ def rnn(
     Raises
     ------
     TypeError
-        Another dtype than float32, float64, complex64 and complex128, or arguments of different dtypes or libraries.
+        An unsupported dtype, or arguments of different dtypes, devices or libraries.
     ValueError
         Shapes that do not fit, ``batch_sizes`` that increase or come with ``reverse``, unknown names, a negative
         slope, or odd n with a paired nonlinearity.

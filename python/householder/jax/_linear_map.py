@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import jax
 
+import householder
 from householder import _spec, _validate
+from householder._docstrings import completed_by
 from householder._linear_map import LinearMap
 from householder.jax import _check
 from householder.jax._functional import apply, matrix
@@ -16,43 +18,13 @@ if TYPE_CHECKING:
 
 
 @jax.tree_util.register_pytree_node_class
+@completed_by(householder.Reflections, "Array")
 class Reflections(LinearMap):
     r"""The matrix :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, which acts without being formed.
 
     ``W @ x``, ``x @ W``, ``W.T``, ``W.H`` and ``W.shape`` are those of the matrix, which is not stored. Functions take
     W in the place of ``u``: ``hj.apply(W, h)``, ``hj.rnn(W.T, x)``. It is a pytree, so ``jax.jit``, ``jax.vmap`` and
     ``jax.grad`` take it as an argument. A gradient with respect to W is such an object, with gradients of the arrays.
-
-    Parameters
-    ----------
-    u : Array, shape (..., n, m)
-        Reflections, as in :func:`apply`.
-    tau : Array, shape (..., m), optional
-        One number per column: :math:`H(v) = I - \tau v v^*` in place of :math:`2 / |v|^2`. 0 is the identity. Method
-        "auto" then never forms W, because the gradient of u would lose digits if tau is far from ``2 / |v|^2``.
-    phases : Array, shape (n,) or (..., n), optional
-        Real angles theta for a complex u without tau: W is multiplied by ``diag(exp(i theta))`` from the right.
-    columns : {"trapezoidal", "full"}
-        "full": columns have n entries each, ``m`` is any number, and there is no ``u_1``. With tau, trapezoidal columns
-        are in LAPACK's format: the diagonal is one, and the diagonal of u is ignored. ``geqrf`` returns such a ``u``.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        ``(..., n, n)``.
-    dtype : numpy.dtype
-    ndim : int
-    T, H : Reflections
-        The transpose, and the adjoint ``W*``. They differ if W is complex.
-    u, tau, phases, columns
-        The arguments.
-    is_adjoint : bool
-        Whether this is the adjoint of the product that the arguments describe.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`apply`.
 
     Examples
     --------

@@ -7,14 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import householder
 from householder import _spec, _validate
 from householder._batch import arrange
+from householder._docstrings import completed_by
 from householder._linear_map import DEFAULT, Columns, LinearMap, columns_of
 from householder.torch import _ops
 from householder.torch._base import checks
 from householder.torch._base.expressions import turn
 
 
+@completed_by(householder.apply, "Tensor")
 def apply(u: Any, h: Tensor, *, method: str = "auto") -> Tensor:
     r"""Compute ``c = W h`` for vectors in the last axis of ``h``, without forming ``W``.
 
@@ -31,20 +34,11 @@ def apply(u: Any, h: Tensor, *, method: str = "auto") -> Tensor:
     h : Tensor, shape (..., n)
         Vectors, of the dtype of ``u`` or, with a float32 ``u``, of a half type. Leading axes broadcast:
         ``(..., n, m), (..., n) -> (..., n)``.
-    method : {"auto", "reflections", "wy", "dense"}
-        One reflection after the other, the compact WY form, or ``W`` as a matrix. "auto" takes the fastest.
 
     Returns
     -------
     Tensor, shape (..., n)
         In the dtype of ``h``.
-
-    Raises
-    ------
-    TypeError
-        Not tensors, or their dtypes or devices differ.
-    ValueError
-        A shape or a name is not as expected.
 
     Examples
     --------
@@ -108,25 +102,9 @@ def _apply_broadcast(u: Tensor, h: Tensor, tau: Tensor | None, form: str, transp
     return product(u, h, tau, form, transpose, method).permute(*batch.back, -1)
 
 
+@completed_by(householder.matrix, "Tensor")
 def matrix(u: Any) -> Tensor:
     r"""Form :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`.
-
-    Parameters
-    ----------
-    u : Tensor, shape (..., n, m), 1 <= m <= n (m < n if complex), or Reflections
-        Reflections, as in :func:`apply`.
-
-    Returns
-    -------
-    Tensor, shape (..., n, n)
-        Orthogonal or unitary, unless ``m == n`` and ``|u_1| != 1``, or ``tau`` is not a reflection's.
-
-    Raises
-    ------
-    TypeError
-        Not a tensor, or of an unsupported dtype.
-    ValueError
-        A shape is not as expected.
 
     Examples
     --------

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+import householder
 from householder import _validate
+from householder._docstrings import completed_by
 from householder.torch import _ops
 from householder.torch._base import checks
 from householder.torch._base.dtypes import HALF_TYPES, compute_type
@@ -22,6 +24,7 @@ _COMPUTED = (torch.float32, torch.float64)
 _MIXED = (torch.float32, *HALF_TYPES)
 
 
+@completed_by(householder.delta_rule, "Tensor")
 def delta_rule(
     q: Tensor,
     k: Tensor,
@@ -47,28 +50,9 @@ def delta_rule(
     ----------
     q : Tensor, shape (B, T, H, K)
         Queries; float64, or float32 and half types, also mixed, which are computed in float32.
-    k : Tensor, shape (B, T * num_householder, H, K)
-        Keys.
-    v : Tensor, shape (B, T * num_householder, HV, V)
-        Values; HV is a multiple of H, and consecutive value heads share a key head.
-    beta : Tensor, shape (B, T * num_householder, HV)
-        Step sizes. Above 2, the state may grow.
-    g : Tensor, shape (B, T, HV) or (B, T, HV, K), optional
-        Logarithms of decays, at most 0: one per head, or one for each row of its state. They act at the first step of
-        a token.
-    scale : float, optional
-        Factor of the outputs, ``K**-0.5`` by default.
-    initial_state : Tensor, shape (N, HV, K, V), optional
-        States in which the sequences begin, zeros by default; N is B or, with ``cu_seqlens``, the number of sequences.
-    output_final_state : bool
-        Return the states in which the sequences end.
-    use_qk_l2norm_in_kernel : bool
-        Divide queries and keys by ``sqrt(sum x^2 + 1e-6)``.
     cu_seqlens : Tensor, shape (N + 1,), integers, optional
         Packs sequences one after the other in a single row, ``B = 1``. Sequence ``i`` has the tokens ``cu_seqlens[i]``
         to ``cu_seqlens[i + 1] - 1``.
-    num_householder : int
-        Steps per token. The output is taken after the last step.
 
     Returns
     -------

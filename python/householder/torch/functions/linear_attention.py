@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import householder
+from householder._docstrings import completed_by
 from householder.torch._ops.delta import Inputs
 from householder.torch.functions import delta
 
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@completed_by(householder.linear_attention, "Tensor")
 def linear_attention(
     q: Tensor,
     k: Tensor,
@@ -33,20 +36,6 @@ def linear_attention(
     ----------
     q : Tensor, shape (B, T, H, K)
         Queries; float64, or float32 and half types, also mixed, which are computed in float32.
-    k : Tensor, shape (B, T, H, K)
-        Keys.
-    v : Tensor, shape (B, T, HV, V)
-        Values; HV is a multiple of H, and consecutive value heads share a key head.
-    g : Tensor, shape (B, T, HV) or (B, T, HV, K), optional
-        Logarithms of decays, at most 0: one per head, or one for each row of its state.
-    scale : float, optional
-        Factor of the outputs, ``K**-0.5`` by default.
-    initial_state : Tensor, shape (N, HV, K, V), optional
-        States in which the sequences begin, zeros by default; N is B or, with ``cu_seqlens``, the number of sequences.
-    output_final_state : bool
-        Return the states in which the sequences end.
-    use_qk_l2norm_in_kernel : bool
-        Divide queries and keys by ``sqrt(sum x^2 + 1e-6)``.
     cu_seqlens : Tensor, shape (N + 1,), integers, optional
         Packs sequences one after the other in a single row, ``B = 1``. Sequence ``i`` has the tokens ``cu_seqlens[i]``
         to ``cu_seqlens[i + 1] - 1``.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import householder
 from householder import _spec, _validate
+from householder._docstrings import completed_by
 from householder._linear_map import LinearMap
 from householder.torch._base import checks
 from householder.torch.functions.apply import apply, matrix
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@completed_by(householder.Reflections, "Tensor")
 class Reflections(LinearMap):
     r"""The matrix :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, which acts without being formed.
 
@@ -20,20 +23,6 @@ class Reflections(LinearMap):
     W in the place of ``u``: ``ht.apply(W, h)``, ``ht.rnn(W.T, x)``. Gradients flow to the tensors. The arguments of
     ``torch.func`` are tensors: make the object within the function that is transformed. ``torch.compile`` breaks its
     graph at ``@``, but not in ``W.matmat(x)`` and ``ht.apply(W, h)``.
-
-    Parameters
-    ----------
-    u : Tensor, shape (..., n, m)
-        Reflections, as in :func:`apply`.
-    tau : Tensor, shape (..., m), optional
-        One number per column: :math:`H(v) = I - \tau v v^*` in place of :math:`2 / |v|^2`. 0 is the identity. Method
-        "auto" then never forms W, because the gradient of u would lose digits if tau is far from ``2 / |v|^2``.
-    phases : Tensor, shape (n,) or (..., n), optional
-        Real angles theta for a complex u without tau: W is multiplied by ``diag(exp(i theta))`` from the right.
-    columns : {"trapezoidal", "full"}
-        "full": columns have n entries each, ``m`` is any number, and there is no ``u_1``. With tau, trapezoidal columns
-        are in LAPACK's format: the diagonal is one, and the diagonal of u is ignored, as in the result of
-        :func:`torch.geqrf`.
 
     Attributes
     ----------
@@ -48,11 +37,6 @@ class Reflections(LinearMap):
         The arguments.
     is_adjoint : bool
         Whether this is the adjoint of the product that the arguments describe.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`apply`.
 
     Examples
     --------

@@ -9,6 +9,7 @@ from torch import Tensor
 
 import householder
 from householder import _validate
+from householder._docstrings import completed_by
 from householder._linear_map import frame_columns
 from householder._nearest import polar_factor
 from householder.torch._base import autocast, checks
@@ -17,6 +18,7 @@ from householder.torch._base.expressions import turn
 from householder.torch.functions import weights
 
 
+@completed_by(householder.factor, "Tensor")
 def factor(q: Tensor, m: int | None = None) -> Tensor | tuple[Tensor, Tensor]:
     """Find reflections whose product is a given orthogonal or unitary matrix: ``matrix(factor(q)) == q``.
 
@@ -25,22 +27,6 @@ def factor(q: Tensor, m: int | None = None) -> Tensor | tuple[Tensor, Tensor]:
     q : Tensor, shape (..., n, n)
         Orthogonal, or unitary with ``n >= 2``; float32, float64, complex64 or complex128. :func:`nearest` finds the
         nearest such matrix. The CPU computes the result, and no gradient flows through it.
-    m : int, optional
-        Number of reflections. By default it suffices for every matrix: n (real) or ``n - 1`` (complex).
-
-    Returns
-    -------
-    u : Tensor, shape (..., n, m)
-        Unit columns.
-    phases : Tensor, shape (..., n)
-        Only for complex q.
-
-    Raises
-    ------
-    TypeError
-        Not a tensor, or of another dtype.
-    ValueError
-        A matrix is not orthogonal, or is not a product of m reflections. The message has the distance.
 
     Examples
     --------
@@ -74,6 +60,7 @@ def haar(
     *,
     size: int | tuple[int, ...] = (),
 ) -> Any: ...
+@completed_by(householder.haar, "Tensor")
 def haar(
     n: int,
     m: int | None = None,
@@ -87,31 +74,12 @@ def haar(
 
     Parameters
     ----------
-    n : int
-    m : int, optional
-        Number of reflections; by default all: n, or ``n - 1`` and the phases if complex.
     rng : None, int or torch.Generator
         Source or seed, by default torch's own generator. An integer gives the same matrices as in NumPy.
     dtype : torch.dtype, optional
         float32, float64, complex64 or complex128; torch's default dtype if not given.
     device
         Of the result.
-    size : int or tuple of int
-        Shape of the array of matrices.
-
-    Returns
-    -------
-    u : Tensor, shape (..., n, m)
-        Unit columns; the last is the number 1 or -1 if ``m == n``.
-    phases : Tensor, shape (..., n)
-        Only for complex dtypes and m not given.
-
-    Raises
-    ------
-    TypeError
-        Another dtype, or sizes or a seed that are not integers.
-    ValueError
-        m is not between 1 and n (complex: ``n - 1``), or the seed or a size is negative.
 
     Examples
     --------
@@ -139,6 +107,7 @@ def _tensors(found: Any, device: Any) -> Tensor | tuple[Tensor, Tensor]:
     return torch.from_numpy(found).to(device)
 
 
+@completed_by(householder.nearest, "Tensor")
 def nearest(a: Tensor) -> Tensor:
     """Return the orthogonal or unitary matrix, or the frame, nearest to ``a``: the factor Q of ``a = Q P``.
 
@@ -148,18 +117,6 @@ def nearest(a: Tensor) -> Tensor:
     ----------
     a : Tensor, shape (..., n, k)
         Any matrices; float32, float64, complex64 or complex128. No gradient flows through the result.
-
-    Returns
-    -------
-    Tensor, shape (..., n, k)
-        Orthonormal columns, or orthonormal rows if ``n < k``.
-
-    Raises
-    ------
-    TypeError
-        Not a tensor, or of another dtype.
-    ValueError
-        Not matrices, or entries that are not finite.
 
     Examples
     --------
@@ -175,26 +132,15 @@ def nearest(a: Tensor) -> Tensor:
     return product
 
 
+@completed_by(householder.frame, "Tensor")
 def frame(u: Tensor) -> Tensor:
     r"""Form the first m columns of ``W``, orthonormal, in O(n m) memory.
-
-    Parameters
-    ----------
-    u : Tensor, shape (..., n, m), or Reflections
-        Trapezoidal columns without tau.
 
     Returns
     -------
     Tensor, shape (..., n, m)
         ``matrix(u)[..., :m]``, differentiable. If ``m == n``, its last column is multiplied by ``u_1``;
         ``torch.linalg.householder_product`` multiplies by -1.
-
-    Raises
-    ------
-    TypeError
-        Not a tensor, or of an unsupported dtype.
-    ValueError
-        A shape is not as expected.
 
     Examples
     --------

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import householder
 from householder import _spec, _validate
+from householder._docstrings import completed_by
 from householder._linear_map import columns_of
 from householder.torch import _ops
 from householder.torch._base import checks
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@completed_by(householder.rnn, "Tensor")
 def rnn(
     u: Any,
     x: Tensor,
@@ -35,30 +38,8 @@ def rnn(
 
     Parameters
     ----------
-    u : Tensor, shape (n, m), 1 <= m <= n (m < n if complex), or Reflections
-        Reflections of ``W``, as in :func:`apply`.
-    x : Tensor, shape (T, B, d), (T, d) or, with ``batch_sizes``, (rows, d)
-        Inputs; ``d = n`` without ``input_weight``.
-    h0 : Tensor, shape (B, n) or (n,), optional
-        Initial state, ``(n,)`` is shared by all sequences; zeros by default.
-    nonlinearity : str, default "leaky_relu"
-        The function :math:`\phi`, one of the names that the guide to choosing n, m and the method explains. Functions
-        of one real number act on the real and imaginary parts of complex states. Others act on complex numbers, or on
-        the pairs ``(i, i + n/2)`` of real states.
-    negative_slope : float
-        Slope of the leaky ReLU, at least 0.
-    nonlinearity_bias : Tensor, shape (n,) or, for a nonlinearity of pairs, (n/2,), optional
-        The real bias of a modReLU; no other nonlinearity takes it.
-    input_weight : Tensor, shape (n, d), optional
-        ``V``, the identity by default.
-    bias : Tensor, shape (n,), optional
-        ``b``, zero by default.
     batch_sizes : Tensor, shape (T,), int64 on the CPU, optional
         Sequences of different lengths, packed as in :class:`torch.nn.utils.rnn.PackedSequence`.
-    reverse : bool
-        Run from the last step to the first, ``h_t`` from ``h_{t+1}``; not with ``batch_sizes``.
-    method : {"auto", "wy", "dense"}
-        The algorithm, as in :func:`apply`.
 
     Returns
     -------
@@ -67,13 +48,6 @@ def rnn(
     h_last : Tensor, shape (B, n) or (n,)
         A copy of the last state of each sequence; with ``reverse``, the state of the first step. A loss of only
         this state needs no gradient of the size of ``h``.
-
-    Raises
-    ------
-    TypeError
-        Not tensors, or their dtypes or devices differ.
-    ValueError
-        A shape, a name or a number is not as expected.
 
     Examples
     --------
