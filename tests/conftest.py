@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import householder as hh
-from householder import _spec
+from householder._base import spec
 
-REAL_DTYPES = list(_spec.REAL)
-COMPLEX_DTYPES = list(_spec.COMPLEX)
+REAL_DTYPES = list(spec.REAL)
+COMPLEX_DTYPES = list(spec.COMPLEX)
 DTYPES = REAL_DTYPES + COMPLEX_DTYPES
 DOUBLES = [dtype for dtype in DTYPES if dtype in ("float64", "complex128")]
-NONLINEARITIES = {"f": list(_spec.NONLINEARITIES), "c": list(_spec.OF_COMPLEX)}
-METHODS, SEQUENCE_METHODS = list(_spec.METHODS), list(_spec.SEQUENCE_METHODS)
+NONLINEARITIES = {"f": list(spec.NONLINEARITIES), "c": list(spec.OF_COMPLEX)}
+METHODS, SEQUENCE_METHODS = list(spec.METHODS), list(spec.SEQUENCE_METHODS)
 SIZES = [1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 65, 100, 128, 129, 257]  # around the edges of blocks and registers
 
 settings.register_profile("fast", max_examples=20, deadline=None, derandomize=True)

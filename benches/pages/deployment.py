@@ -30,8 +30,8 @@ from torch import Tensor, nn
 import householder as hh
 import householder.torch as ht
 from benches.measure import heading, options, row
-from householder import _torch_library
-from householder.reference_sequence import Nonlinearity, rnn_forward
+from householder._base import torch_library
+from householder.reference.sequence import Nonlinearity, rnn_forward
 
 ROOT = Path(__file__).parents[2]
 
@@ -90,7 +90,7 @@ def in_cpp(_layer, work):
 @cache
 def program(folder):
     """Compile ``examples/cpp/serve.cpp`` as the page "From Python to C++" does."""
-    installed, library = Path(torch.__path__[0]), _torch_library.path()
+    installed, library = Path(torch.__path__[0]), torch_library.path()
     links = ["-Wl,--no-as-needed", "-ltorch", "-ltorch_cpu", "-lc10", library]
     found = ["-I", installed / "include", "-L", installed / "lib", *links]
     found.append(f"-Wl,-rpath,{installed / 'lib'}:{library.parent}")

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from torch.nn.functional import mse_loss
 
 from experiments.tests.runs import train
-from householder._spec import NONLINEARITIES, OF_COMPLEX
+from householder._base.spec import NONLINEARITIES, OF_COMPLEX
 from householder.cli.errors import UserError
 from householder_experiments.evaluate import measured
 from householder_experiments.experiment import Experiment, load_experiment, packaged_config, parse_experiment

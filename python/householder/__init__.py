@@ -17,22 +17,22 @@ package applies W to vectors and whole recurrences without forming it, with clos
 ``householder.torch`` has layers for PyTorch, and ``householder.reference`` the mathematics in plain NumPy.
 """
 
-from householder._api import apply, backward, forward, forward_tape, matrix, wy
 from householder._core import __version__ as __version__
-from householder._delta import delta_rule, delta_rule_vjp
-from householder._factor import factor
-from householder._frame import frame
-from householder._lapack import from_lapack, to_lapack
-from householder._linear_attention import linear_attention, linear_attention_vjp
-from householder._nearest import nearest
-from householder._parameters import normalize, real_form, snap
-from householder._plan import plan
-from householder._random import haar
-from householder._recurrence import Recurrence
-from householder._reflections import Reflections
-from householder._resources import get_num_threads, release_memory, set_num_threads
-from householder._sequence import rnn, rnn_vjp
-from householder._tangent import jvp
+from householder._functions.apply import apply, backward, forward, forward_tape, matrix, wy
+from householder._functions.delta import delta_rule, delta_rule_vjp
+from householder._functions.linear_attention import linear_attention, linear_attention_vjp
+from householder._functions.plan import plan
+from householder._functions.recurrence import Recurrence
+from householder._functions.reflections import Reflections
+from householder._functions.resources import get_num_threads, release_memory, set_num_threads
+from householder._functions.sequence import rnn, rnn_vjp
+from householder._functions.tangent import jvp
+from householder._matrices.factor import factor
+from householder._matrices.frame import frame
+from householder._matrices.haar import haar
+from householder._matrices.lapack import from_lapack, to_lapack
+from householder._matrices.nearest import nearest
+from householder._matrices.parameters import normalize, real_form, snap
 
 __all__ = [
     "Recurrence",

@@ -3,7 +3,7 @@
 import torch
 
 import householder.torch as ht
-from householder._spec import NONLINEARITIES
+from householder._base.spec import NONLINEARITIES
 from tests.conftest import of_arrays
 
 

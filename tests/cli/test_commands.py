@@ -6,7 +6,8 @@ import sys
 import pytest
 
 import householder
-from householder import _core, _torch_library, cli
+from householder import _core, cli
+from householder._base import torch_library
 from householder.cli import info
 
 
@@ -25,10 +26,10 @@ def test_info_says_what_was_forced(monkeypatch, wanted, remark):
 
 
 def test_info_prints_the_path_of_the_library_without_python(monkeypatch, capsys):
-    if path := _torch_library.path():
+    if path := torch_library.path():
         assert cli.main(["info", "--libraries"]) == 0
         assert capsys.readouterr().out == f"{path}\n"
-    monkeypatch.setattr(_torch_library, "path", lambda: None)
+    monkeypatch.setattr(torch_library, "path", lambda: None)
     assert cli.main(["info", "--libraries"]) == 2
     assert "has no library for programs without Python" in capsys.readouterr().err
 

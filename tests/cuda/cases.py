@@ -2,8 +2,8 @@
 
 from itertools import cycle
 
+from householder._base.spec import COMPLEX, DTYPES, NONLINEARITIES, OF_COMPLEX
 from householder._cuda.instances import SCALAR_OF, TILES, Tile
-from householder._spec import COMPLEX, DTYPES, NONLINEARITIES, OF_COMPLEX
 from tests.cuda import applications
 from tests.cuda.sequences import Case
 

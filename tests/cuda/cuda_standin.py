@@ -16,7 +16,7 @@ from types import ModuleType, SimpleNamespace
 import array_api_compat.numpy
 import numpy as np
 
-from householder import _notices
+from householder._base import notices
 from householder._cuda import instances, kernels, library, recurrence, verdicts
 from householder._cuda.arrays import Arrays
 from householder._cuda.instances import CLUSTERS, OPTIONS, PHI, PROBE, SOURCES, Launch
@@ -234,7 +234,7 @@ class Trusted(dict):
 def install(monkeypatch, *, capability=90, trials=False):
     """Put CuPy, and two devices of that compute capability, in their places; give the backend of NumPy arrays."""
     monkeypatch.setattr(verdicts, "_verdicts", {} if trials else Trusted())
-    monkeypatch.setattr(_notices, "_said", {})
+    monkeypatch.setattr(notices, "_said", {})
     monkeypatch.setitem(sys.modules, "cupy", cupy_module())
     compatible = _module_as_cupy("array_api_compat.cupy", array_api_compat.numpy)
     monkeypatch.setitem(sys.modules, "array_api_compat.cupy", compatible)

@@ -4,10 +4,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from householder import reference, reference_sequence
+from householder import reference
+from householder._base.spec import DTYPES, NONLINEARITIES
 from householder._cuda import instances
 from householder._cuda.instances import Tile
-from householder._spec import DTYPES, NONLINEARITIES
+from householder.reference import sequence
 
 SCHEDULES = (0, 1, 2, 3)
 """Forward, in reverse, block by block, random."""
@@ -122,9 +123,9 @@ class Problem:
 
     def expected(self) -> Outputs:
         case, sizes = self.case, self.case.batch_sizes
-        phi = reference_sequence.Nonlinearity(case.nonlinearity, 0.1, self.phi_bias)
-        h = reference_sequence.rnn_forward(self.u, self.x, self.h0, sizes, phi)
-        grads = reference_sequence.rnn_backward(self.u, self.x, self.h0, h, self.grad_h, self.grad_last, sizes, phi)
+        phi = sequence.Nonlinearity(case.nonlinearity, 0.1, self.phi_bias)
+        h = sequence.rnn_forward(self.u, self.x, self.h0, sizes, phi)
+        grads = sequence.rnn_backward(self.u, self.x, self.h0, h, self.grad_h, self.grad_last, sizes, phi)
         starts = np.cumsum([0, *sizes])
         before = np.concatenate(
             [self.h0 if t == 0 else h[starts[t - 1] : starts[t - 1] + size] for t, size in enumerate(sizes)]

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 import householder as hh
-from householder import _api, _core, _cpu, _cuda
+from householder import _core, _cuda
+from householder._base import cpu
 from householder._cuda import device, instances, kernels, trials, verdicts
 from householder._cuda.arrays import cupy_arrays
 from householder._cuda.library import library_of
 from householder._cuda.recurrence import candidates
+from householder._functions import apply
 from tests.conftest import NONLINEARITIES, Backend, assert_close, each_nonlinearity, of_arrays, problem, repeated
 from tests.cuda import cuda_standin
 from tests.numpy import test_backward, test_batch, test_forward, test_jvp, test_matrix, test_sequence
@@ -33,7 +35,7 @@ def standin():
     """A device of compute capability 9.0 for NumPy arrays."""
     with pytest.MonkeyPatch.context() as monkeypatch, np.errstate(all="ignore"):
         arrays = cuda_standin.install(monkeypatch)
-        monkeypatch.setitem(_api._BACKENDS, np.ndarray, arrays)
+        monkeypatch.setitem(apply._BACKENDS, np.ndarray, arrays)
         yield arrays
 
 
@@ -102,7 +104,7 @@ def test_u_1_is_one_more_column_of_low_rank(standin):  # noqa: ARG001
 def test_a_device_without_clusters_takes_other_kernels(monkeypatch):
     with np.errstate(all="ignore"):
         arrays = cuda_standin.install(monkeypatch, capability=75)
-        monkeypatch.setitem(_api._BACKENDS, np.ndarray, arrays)
+        monkeypatch.setitem(apply._BACKENDS, np.ndarray, arrays)
         check("float32", 200, 65, 2, 2)
     assert {name.partition("_")[0] for _, name in kernels._compiled} == {"householder::fallback"}
 
@@ -225,8 +227,8 @@ class TestCupyArrays:
     @pytest.fixture
     def cupy(self, monkeypatch, without_tiles):  # noqa: ARG002
         cuda_standin.install(monkeypatch)
-        monkeypatch.setattr(_api, "_BACKENDS", dict(_api._BACKENDS))
-        monkeypatch.setitem(_api._BACKENDS, np.ndarray, _cpu)
+        monkeypatch.setattr(apply, "_BACKENDS", dict(apply._BACKENDS))
+        monkeypatch.setitem(apply._BACKENDS, np.ndarray, cpu)
 
         def view(a):
             return a.view(cuda_standin.CupyArray)
@@ -360,7 +362,7 @@ class TestTrials:
     def arrays(self, monkeypatch):
         arrays = cuda_standin.install(monkeypatch, trials=True)
         monkeypatch.setattr(instances, "TILES", EVERY_TILE)
-        monkeypatch.setitem(_api._BACKENDS, np.ndarray, arrays)
+        monkeypatch.setitem(apply._BACKENDS, np.ndarray, arrays)
         return arrays
 
     @pytest.fixture
@@ -423,7 +425,7 @@ class TestTrials:
         if kernel == "application_forward":
             u, h = u[:30].copy(), h[:, :30].copy()
             with warned:
-                assert_close(hh.forward(u, h), h @ _cpu.matrix(u, None).T, factor=1000)
+                assert_close(hh.forward(u, h), h @ cpu.matrix(u, None).T, factor=1000)
         elif kernel == "packing":
             with warned, pytest.raises(verdicts.UnusableError):
                 hh.rnn(u, h, h[:2], batch_sizes=np.array([2, 1]))[0]

@@ -16,9 +16,9 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 import householder as hh
 import householder.torch as ht
-from householder import _notices
+from householder._base import notices
+from householder._base.spec import METHODS
 from householder._cuda import algebra, instances, kernels, library, verdicts
-from householder._spec import METHODS
 from householder.cli.gpu_check import command as gpu_check
 from householder.cli.gpu_check import correctness as gpu_correctness
 from householder.cli.gpu_check import timing as gpu_timing
@@ -263,7 +263,7 @@ def test_nothing_to_do(steps, batch):
 @pytest.fixture
 def said(monkeypatch):
     """No notice has been given yet."""
-    monkeypatch.setattr(_notices, "_said", {})
+    monkeypatch.setattr(notices, "_said", {})
 
 
 def without_cupy(monkeypatch):
@@ -337,7 +337,7 @@ def test_columns_that_kernels_do_not_take_are_torch_operations_with_a_notice(mon
     with pytest.raises(RuntimeError, match="'require', but on cpu kernels take trapezoidal columns without tau"):
         COLUMNS[name](u, x)
     monkeypatch.setenv("HOUSEHOLDER_KERNELS", "off")
-    monkeypatch.setattr(_notices, "_said", {})
+    monkeypatch.setattr(notices, "_said", {})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         COLUMNS[name](u, x)

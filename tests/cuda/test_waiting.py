@@ -9,8 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import householder as hh
 import householder.torch as ht
-from householder import _api
 from householder._cuda.arrays import Arrays
+from householder._functions import apply
 from householder.torch._ops import dispatcher
 from tests.cases.torch import CASES
 from tests.conftest import Backend, problem
@@ -146,7 +146,7 @@ def test_what_waits_is_refused(monkeypatch, wait):
 
 def test_cupy_arrays_never_wait(monkeypatch, dtype):
     cuda_standin.install(monkeypatch)
-    monkeypatch.setattr(_api, "_BACKENDS", {cuda_standin.CupyArray: Arrays(cuda_standin.cupy_module())})
+    monkeypatch.setattr(apply, "_BACKENDS", {cuda_standin.CupyArray: Arrays(cuda_standin.cupy_module())})
 
     def refuse(*_):
         raise WaitError

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import householder.torch as ht
-from householder import _notices
+from householder._base import notices
 from householder.torch._base import expressions, precision
 from tests.cases.torch import CASES, results
 from tests.conftest import of_arrays
@@ -32,7 +32,7 @@ def device():
 @pytest.fixture
 def said(monkeypatch):
     """No notice has been given yet."""
-    monkeypatch.setattr(_notices, "_said", {})
+    monkeypatch.setattr(notices, "_said", {})
 
 
 def on(device, inputs):

@@ -11,8 +11,8 @@ import sys
 import pytest
 
 import householder
-from householder._delta import DeltaVjp
-from householder._sequence import SequenceVjp
+from householder._functions.delta import DeltaVjp
+from householder._functions.sequence import SequenceVjp
 
 MODULES = ["householder"] + [
     f"householder.{module.name}" for module in pkgutil.iter_modules(householder.__path__) if not module.ispkg

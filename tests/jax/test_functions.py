@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import householder as hh
-from householder import _spec
+from householder._base import spec
 from tests.conftest import (
     DOUBLES,
     METHODS,
@@ -153,7 +153,7 @@ def test_states_and_their_gradients_have_the_bits_of_numpys(dtype, rng):
     g = randn(rng, (20, 6, n), dtype)
     for name in NONLINEARITIES[dtype.kind]:
         options = {"nonlinearity": name}
-        phi = _spec.NONLINEARITIES[name]
+        phi = spec.NONLINEARITIES[name]
         if phi.has_bias:
             bias = rng.standard_normal(phi.moduli(n, dtype.kind == "c")).astype(real_of(dtype))
             options["nonlinearity_bias"] = bias
@@ -172,7 +172,7 @@ def test_states_and_their_gradients_have_the_bits_of_numpys(dtype, rng):
 @pytest.mark.slow_combinations
 @each_nonlinearity("double", DOUBLES)
 def test_states_of_the_expression_and_their_gradients_are_the_kernels(nonlinearity, double, rng):
-    phi = _spec.NONLINEARITIES[nonlinearity]
+    phi = spec.NONLINEARITIES[nonlinearity]
     u, x = randn(rng, (1, 6, 2), double), randn(rng, (1, 9, 5, 6), double)
     bias = None
     if phi.has_bias:

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from householder import _expressions, reference
-from householder._library import Library
-from householder._spec import NONLINEARITIES as TABLE
-from householder.reference_sequence import Nonlinearity, rnn_forward
+from householder import reference
+from householder._base.spec import NONLINEARITIES as TABLE
+from householder._mathematics import linear_attention, nonlinearities, recurrence, reflections
+from householder._mathematics.library import Library
+from householder.reference.sequence import Nonlinearity, rnn_forward
 from tests.conftest import NONLINEARITIES, assert_close, each_nonlinearity, randn
 from tests.oracles.torch import of_columns
 from tests.tester import oracle
@@ -65,16 +66,16 @@ def test_products_of_reflections(call, n, m, transpose, double, rng):
     u, h = randn(rng, (2, n, m), double), randn(rng, (2, 3, 2, n), double)
     if m > 2:
         u[:, :, 1] = 0  # the identity
-    found = call(_expressions.apply, u, h, transpose)
+    found = call(reflections.apply, u, h, transpose)
     assert_close(found, each(lambda u, h: reference.forward(u, h, None, transpose), u, h), factor=1000)
-    assert_close(call(_expressions.apply, u, h[:, 0, 0], transpose), found[:, 0, 0])
-    assert_close(call(_expressions.apply, u[0], h[0], transpose), found[0])
-    assert_close(call(_expressions.matrix, u), each(reference.matrix, u), factor=1000)
+    assert_close(call(reflections.apply, u, h[:, 0, 0], transpose), found[:, 0, 0])
+    assert_close(call(reflections.apply, u[0], h[0], transpose), found[0])
+    assert_close(call(reflections.matrix, u), each(reference.matrix, u), factor=1000)
 
 
 def test_phases(call, rng):
     u, phases = randn(rng, (6, 3), "complex128"), rng.standard_normal(6)
-    w = call(_expressions.turn, call(_expressions.matrix, u), phases)
+    w = call(reflections.turn, call(reflections.matrix, u), phases)
     assert_close(w, reference.matrix(u, phases))
 
 
@@ -86,9 +87,9 @@ def test_columns_of_other_forms(call, shape, given, double, rng):
     if shape == "trapezoidal" and not given:
         u = u[:, :4]
     w = of_columns(torch.from_numpy(u), torch.from_numpy(tau) if given else None, shape).numpy()
-    assert_close(call(_expressions.apply, u, h, False, tau, shape), h @ w.T, factor=1000)
-    assert_close(call(_expressions.apply, u, h, True, tau, shape), h @ w.conj(), factor=1000)
-    assert_close(call(_expressions.matrix, u, tau, shape), w, factor=1000)
+    assert_close(call(reflections.apply, u, h, False, tau, shape), h @ w.T, factor=1000)
+    assert_close(call(reflections.apply, u, h, True, tau, shape), h @ w.conj(), factor=1000)
+    assert_close(call(reflections.matrix, u, tau, shape), w, factor=1000)
 
 
 def bias_of(nonlinearity, n, double, rng):
@@ -101,7 +102,7 @@ def test_nonlinearities(call, nonlinearity, double, rng):
     a = randn(rng, (40, 6), double)
     a[0] = 0
     bias = bias_of(nonlinearity, 6, double, rng)
-    found = call(_expressions.activate, a, nonlinearity, 0.1, bias)
+    found = call(nonlinearities.activate, a, nonlinearity, 0.1, bias)
     assert_close(found, Nonlinearity(nonlinearity, 0.1, bias).forward(a))
 
 
@@ -110,7 +111,7 @@ def test_what_is_not_finite_passes_through_nonlinearities(call, nonlinearity):
     a = np.array([[np.nan, np.inf, -np.inf, np.nan]])
     phi = TABLE[nonlinearity]
     bias = -0.1 * np.ones(phi.moduli(4, False)) if phi.has_bias else None
-    found = call(_expressions.activate, a, nonlinearity, 0.1, bias)
+    found = call(nonlinearities.activate, a, nonlinearity, 0.1, bias)
     assert np.isnan(found[0, 0])
     if nonlinearity not in ("modrelu", "oplu"):
         assert found[0, 2] == {"relu": 0, "tanh": -1}.get(nonlinearity, -np.inf)
@@ -130,12 +131,12 @@ def test_recurrences(call, nonlinearity, double, transpose, packed, rng):
     steps = x if packed else x.reshape(4, 3, d)
     others, options = (h0, v, b, phases, bias, None), (nonlinearity, 0.1, transpose)
     packing = sizes if packed else None
-    h, last = call(_expressions.rnn, u, steps, *others, packing, *options, False, "trapezoidal")
+    h, last = call(recurrence.rnn, u, steps, *others, packing, *options, False, "trapezoidal")
     assert_close(h.reshape(-1, n), expected, factor=1000)
     ends = [8, 7, 5] if packed else [9, 10, 11]
     assert_close(last, expected[ends], factor=1000)
     if not packed:
-        back, first = call(_expressions.rnn, u, steps[::-1], *others, None, *options, True, "trapezoidal")
+        back, first = call(recurrence.rnn, u, steps[::-1], *others, None, *options, True, "trapezoidal")
         assert_close(back[::-1], h)
         assert_close(first, last)
 
@@ -143,12 +144,12 @@ def test_recurrences(call, nonlinearity, double, transpose, packed, rng):
 def test_recurrences_of_many_matrices_and_of_no_steps(call, rng):
     u, x, v, b = (rng.standard_normal(shape) for shape in ((2, 5, 3), (2, 4, 3, 6), (2, 5, 6), (2, 5)))
     options = None, None, None, None, "tanh", 0.1, False, False, "trapezoidal"
-    h, last = call(_expressions.rnn, u, x, None, v, b, *options)
+    h, last = call(recurrence.rnn, u, x, None, v, b, *options)
     for i in range(2):
-        one, end = call(_expressions.rnn, u[i], x[i], None, v[i], b[i], *options)
+        one, end = call(recurrence.rnn, u[i], x[i], None, v[i], b[i], *options)
         assert_close(h[i], one)
         assert_close(last[i], end)
-    h, last = call(_expressions.rnn, u, x[:, :0], last, v, b, *options)
+    h, last = call(recurrence.rnn, u, x[:, :0], last, v, b, *options)
     assert h.shape == (2, 0, 3, 5)
     assert last.shape == (2, 3, 5)
 
@@ -164,7 +165,7 @@ def test_the_delta_rule_and_linear_attention(call, gate, erases, tokens, r, rng)
     g = None if shape is None else -rng.exponential(1.0, shape)
     state = rng.standard_normal((2, 2, 4, 3))
     beta = beta if erases else None
-    o, last = call(_expressions.delta_rule, q, k, v, beta, g, state, None, 0.5, r, False)
+    o, last = call(linear_attention.delta_rule, q, k, v, beta, g, state, None, 0.5, r, False)
     for i, head in np.ndindex(2, 2):
         gates = None if g is None else g[i, :, head].reshape(tokens, 4 if gate == "channel" else 1)
         betas = beta[i, :, head] if erases else None
@@ -177,10 +178,10 @@ def test_the_delta_rule_and_linear_attention(call, gate, erases, tokens, r, rng)
 def test_packed_sequences_of_the_delta_rule_are_sequences(call, rng):
     q, k, v = (rng.standard_normal((1, 10, 1, 3)) for _ in range(3))
     beta, ends = rng.uniform(0, 1, (1, 10, 1)), np.array([0, 4, 4, 10])
-    o, states = call(_expressions.delta_rule, q, k / 4, v, beta, None, None, ends, 1.0, 1, False)
+    o, states = call(linear_attention.delta_rule, q, k / 4, v, beta, None, None, ends, 1.0, 1, False)
     for i, (begin, end) in enumerate(pairwise(ends)):
         parts = (a[:, begin:end] for a in (q, k / 4, v, beta))
-        one, state = call(_expressions.delta_rule, *parts, None, None, None, 1.0, 1, False)
+        one, state = call(linear_attention.delta_rule, *parts, None, None, None, 1.0, 1, False)
         assert_close(o[:, begin:end], one)
         assert_close(states[i : i + 1], state)
 
@@ -188,7 +189,7 @@ def test_packed_sequences_of_the_delta_rule_are_sequences(call, rng):
 @pytest.mark.parametrize(
     "phi",
     [
-        lambda name: _expressions.activate(of_numpy()[0], np.ones(4), name, 0.1, None),
+        lambda name: nonlinearities.activate(of_numpy()[0], np.ones(4), name, 0.1, None),
         lambda name: Nonlinearity(name).forward(np.ones(4)),
         lambda name: Nonlinearity(name).backward(np.ones(4), np.ones(4)),
         lambda name: oracle.phi(torch.ones(4), name),

@@ -6,8 +6,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import householder as hh
-from householder import _spec
-from householder import reference_sequence as reference
+from householder._base import spec
+from householder.reference import sequence as reference
 from tests.conftest import (
     COMPLEX_DTYPES,
     DOUBLES,
@@ -40,7 +40,7 @@ class Case:
         self.states = (batch, n) if batched else (n,)
         self.x = randn(rng, (*lead, width or n), dtype)
         self.h0 = {"batch": randn(rng, self.states, dtype), "shared": randn(rng, (n,), dtype), "none": None}[h0]
-        phi = _spec.NONLINEARITIES[nonlinearity]
+        phi = spec.NONLINEARITIES[nonlinearity]
         moduli = phi.moduli(n, dtype.kind == "c")
         arrays = {
             "input_weight": randn(rng, (n, width), dtype) if width else None,

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from householder import reference, reference_sequence
-from householder._spec import COMPLEX, NONLINEARITIES
+from householder import reference
+from householder._base.spec import COMPLEX, NONLINEARITIES
+from householder.reference import sequence
 from tests.conftest import DOUBLES, Problem, assert_close, each_nonlinearity, problem, randn
 
 SHAPES = [(1, 1, 1), (2, 1, 3), (2, 2, 3), (5, 3, 2), (6, 6, 4), (7, 4, 1), (9, 8, 5)]
@@ -121,7 +122,7 @@ def test_derivatives_of_nonlinearities_are_finite_differences(nonlinearity, doub
     a, g, da = (randn(rng, (4, 6), double) for _ in range(3))
     moduli = NONLINEARITIES[nonlinearity].moduli(6, double in COMPLEX)
     bias = rng.standard_normal(moduli) if NONLINEARITIES[nonlinearity].has_bias else None
-    phi = reference_sequence.Nonlinearity(nonlinearity, 0.3, bias)
+    phi = sequence.Nonlinearity(nonlinearity, 0.3, bias)
     step = 1e-6
     slope = np.vdot(g, phi.forward(a + step * da) - phi.forward(a - step * da)).real / (2 * step)
     grad_a, grad_bias = phi.backward(a, g)

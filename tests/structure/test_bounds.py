@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import householder as hh
-from householder import _validate
+from householder._base import validate
 
 TABLE = Path(__file__).parents[1] / "bounds.txt"
 ROWS = [
@@ -71,7 +71,7 @@ def rnn(n=4, dtype=np.float64, rows=(3, 1), **options):
 
 def state(value):
     kind, name, n, *length = value.split(",")
-    phi, is_complex = hh._spec.NONLINEARITIES[name], kind == "complex"
+    phi, is_complex = hh._base.spec.NONLINEARITIES[name], kind == "complex"
     moduli = int(length[0]) if length else phi.moduli(int(n), is_complex)
     bias = np.zeros(moduli) if phi.has_bias else None
     rnn(int(n), dtype_of(kind), nonlinearity=name, nonlinearity_bias=bias)
@@ -132,8 +132,8 @@ def test_python_accepts_what_the_core_accepts(bound, value):
 def test_the_table_has_every_check_of_values():
     checks = {
         name
-        for name, check in inspect.getmembers(_validate, inspect.isfunction)
-        if check.__module__ == _validate.__name__ and not name.startswith("_")
+        for name, check in inspect.getmembers(validate, inspect.isfunction)
+        if check.__module__ == validate.__name__ and not name.startswith("_")
     }
     assert checks == set(CHECKS) | WITHOUT_BOUNDS
     assert set.union(*CHECKS.values()) == set(CALLS) == {bound for bound, *_ in ROWS}

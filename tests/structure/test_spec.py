@@ -10,9 +10,11 @@ from typing import Literal, get_args, get_origin
 import numpy as np
 import pytest
 
-from householder import _core, _plan, _spec, _types
+from householder import _core
+from householder._base import spec, types
+from householder._base.spec import DTYPES, NONLINEARITIES
 from householder._cuda import instances, trials
-from householder._spec import DTYPES, NONLINEARITIES
+from householder._functions import plan
 from tests.docs.test_docstrings import DESCRIBED, parameter_entries
 
 ROOT = Path(__file__).parents[2]
@@ -51,9 +53,9 @@ def accepts(function, **arguments):
     ("function", "argument", "names"),
     [
         (recurrence, "nonlinearity", NONLINEARITIES),
-        (forward, "method", _spec.METHODS),
-        (forward, "shape", _spec.FORMS),
-        (forward, "dtype", _spec.CORE),
+        (forward, "method", spec.METHODS),
+        (forward, "shape", spec.FORMS),
+        (forward, "dtype", spec.CORE),
     ],
 )
 def test_the_core_has_the_names_of_the_table_and_no_others(function, argument, names):
@@ -64,9 +66,9 @@ def test_the_core_has_the_names_of_the_table_and_no_others(function, argument, n
 
 
 @pytest.mark.parametrize("name", NONLINEARITIES)
-@pytest.mark.parametrize("dtype", _spec.CORE)
+@pytest.mark.parametrize("dtype", spec.CORE)
 def test_the_core_applies_the_rules_of_nonlinearities(name, dtype):
-    phi, is_complex = NONLINEARITIES[name], dtype in _spec.COMPLEX
+    phi, is_complex = NONLINEARITIES[name], dtype in spec.COMPLEX
     for n in (4, 5):
         lengths = [phi.moduli(n, is_complex)] if phi.has_bias else [None]
         accepted = [
@@ -86,10 +88,10 @@ def test_the_core_reads_the_parameters_of_nonlinearities(name):
 
 
 def test_the_core_takes_the_methods_of_sequences():
-    assert [method for method in _spec.METHODS if accepts(recurrence, method=method)] == list(_spec.SEQUENCE_METHODS)
+    assert [method for method in spec.METHODS if accepts(recurrence, method=method)] == list(spec.SEQUENCE_METHODS)
 
 
-@pytest.mark.parametrize("name", _spec.CORE)
+@pytest.mark.parametrize("name", spec.CORE)
 def test_types_of_numbers_are_numpys(name):
     a = np.zeros(1, name)
     assert DTYPES[name].real == a.real.dtype
@@ -100,9 +102,9 @@ def test_types_of_numbers_are_numpys(name):
 def test_types_for_type_checkers_have_the_names_of_the_table():
     named = {
         kind: next(get_args(one) for one in get_args(kind) if get_origin(one) is Literal)
-        for kind in (_types.RealType, _types.ComplexType)
+        for kind in (types.RealType, types.ComplexType)
     }
-    assert list(named.values()) == [_spec.REAL, _spec.COMPLEX]
+    assert list(named.values()) == [spec.REAL, spec.COMPLEX]
 
 
 def test_torch_has_the_types_of_the_table():
@@ -133,19 +135,19 @@ def strings(node):
             yield one.value if isinstance(one, ast.Constant) else one.attr
 
 
-@pytest.mark.parametrize("names", [DTYPES, NONLINEARITIES, _spec.METHODS], ids=["types", "nonlinearities", "methods"])
+@pytest.mark.parametrize("names", [DTYPES, NONLINEARITIES, spec.METHODS], ids=["types", "nonlinearities", "methods"])
 def test_no_other_file_lists_the_names(names):
     for path in (ROOT / "python").rglob("*.py"):
-        if path.name != "_spec.py":
+        if path.name != "spec.py":
             nodes = ast.walk(ast.parse(path.read_text("utf-8")))
             assert not [node.lineno for node in nodes if len(set(strings(node)) & set(names)) > 2], path
 
 
 def test_tables_of_something_else_have_these_names():
-    assert list(_plan._REASONS) == list(_spec.METHODS[1:])
-    assert set(instances.STORED) == set(trials._ALLOWED) == {*_spec.REAL, *_spec.HALF}
+    assert list(plan._REASONS) == list(spec.METHODS[1:])
+    assert set(instances.STORED) == set(trials._ALLOWED) == {*spec.REAL, *spec.HALF}
     stub = ast.get_docstring(ast.parse((ROOT / "python/householder/_core.pyi").read_text("utf-8")))
-    assert set(re.findall(r'``"(\w+)"``', stub)) == {*_spec.METHODS, *_spec.FORMS}
+    assert set(re.findall(r'``"(\w+)"``', stub)) == {*spec.METHODS, *spec.FORMS}
 
 
 def section(page, title):
@@ -168,13 +170,13 @@ def test_the_guide_describes_every_nonlinearity():
 @pytest.mark.parametrize("name", DESCRIBED)
 def test_docstrings_list_the_names_of_the_table(name):
     thing = DESCRIBED[name]
-    methods = _spec.SEQUENCE_METHODS if "nonlinearity" in inspect.signature(thing).parameters else _spec.METHODS
+    methods = spec.SEQUENCE_METHODS if "nonlinearity" in inspect.signature(thing).parameters else spec.METHODS
     for names, kind in parameter_entries(thing):
         if kind.startswith("{") and {"method", "shape"} & set(names):
-            assert re.findall(r'"(\w+)"', kind) == list(methods if "method" in names else _spec.FORMS)
-    one = rf"\b(?:{'|'.join(_spec.CORE)})\b"
+            assert re.findall(r'"(\w+)"', kind) == list(methods if "method" in names else spec.FORMS)
+    one = rf"\b(?:{'|'.join(spec.CORE)})\b"
     for listed in re.findall(rf"{one}(?:(?:,|,? or|,? and) {one})+", inspect.getdoc(thing)):
-        assert set(re.findall(one, listed)) in map(set, (_spec.CORE, _spec.REAL, _spec.COMPLEX))
+        assert set(re.findall(one, listed)) in map(set, (spec.CORE, spec.REAL, spec.COMPLEX))
 
 
 def mentioning(text):

@@ -96,6 +96,25 @@ def test_python_modules_import_in_one_direction(root):
     assert circle(modules(ROOT / root, ".py", "__init__"), python_imports) == []
 
 
+WINGS_OF_HOUSEHOLDER = ["_base", "_mathematics", "_functions", "_matrices"]
+OUTSIDE = ["_cuda", "cli", "jax", "lib", "reference", "torch"]
+LOOSE = ["__init__.py", "__main__.py", "_core.pyi", "py.typed"]
+
+
+def test_wings_of_the_package_import_in_one_direction():
+    """The backend of CuPy's arrays is imported where such an array is met."""
+    root = ROOT / "python/householder"
+    names = {path.name for path in root.iterdir()} - {"__pycache__"}
+    assert {name for name in names if not name.startswith("_core.") or name in LOOSE} - {"lib"} == {
+        *WINGS_OF_HOUSEHOLDER, *OUTSIDE, *LOOSE,
+    } - {"lib"}  # fmt: skip
+    for i, wing in enumerate(WINGS_OF_HOUSEHOLDER):
+        for module, path in modules(root / wing, ".py", "__init__").items():
+            imported = {name[0] for name in python_imports((wing, *module), path) if name}
+            above = {*WINGS_OF_HOUSEHOLDER[i + 1 :], "cli", "jax", "reference", "torch"}
+            assert not imported & above, path
+
+
 WINGS = ["_base", "_ops", "functions", "layers", "acceleration"]
 PUBLIC = ["__init__.py", "fla.py", "flops.py", "parametrizations.py"]
 

@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from householder._spec import NONLINEARITIES, OF_COMPLEX
+from householder._base.spec import NONLINEARITIES, OF_COMPLEX
 from householder_experiments.settings import Settings, Unit
 from householder_experiments.tasks import Task
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from householder._spec import NONLINEARITIES
+from householder._base.spec import NONLINEARITIES
 from householder.torch._base.expressions import activate
 from householder_experiments.models.base import initial_state
 

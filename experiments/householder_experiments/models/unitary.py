@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from torch import Tensor
 from typing_extensions import override
 
-from householder._spec import NONLINEARITIES
+from householder._base.spec import NONLINEARITIES
 from householder.torch import UnitaryRNN
 from householder_experiments.models.base import ComplexNonlinearity, ModelSettings, Positive, SequenceModel
 from householder_experiments.models.looped import RealParts

@@ -7,10 +7,10 @@ waits for a device or reads a number back. The formulas are derived in ``docs/de
 
 from typing import Any, NamedTuple
 
-from householder import _expressions
+from householder._base.spec import reflection_count
 from householder._cuda import factors
 from householder._cuda.library import Library, library_of
-from householder._spec import reflection_count
+from householder._mathematics import reflections
 
 
 class Form(NamedTuple):
@@ -62,11 +62,11 @@ def form(u: Any, phases: Any = None) -> Form:
     if (found := factors.form(library, u, k)) is not None:
         v, t, s, a, norm = found
         return Form(library, v, t, s, a, norm, diagonal(library, u, phases))
-    v, length, power, gone = _expressions.unit_columns(library, xp.tril(u)[..., :k])
+    v, length, power, gone = reflections.unit_columns(library, xp.tril(u)[..., :k])
     norm = library.cast(xp.where(gone, float("inf"), length / power), v.real.dtype)
 
     wide_v = library.cast(v, library.wide(v))
-    gram, d = _expressions.gram_matrix(library, wide_v)
+    gram, d = reflections.gram_matrix(library, wide_v)
     t = xp.triu(gram, k=1) + library.eye(k, gram) / d[..., None]
     s = d[..., None] * library.inverse(gram * d[..., None, :])
     return Form(library, v, t, s, library.cast(wide_v @ s, u.dtype), norm, diagonal(library, u, phases))
@@ -77,7 +77,7 @@ def diagonal(library: Library, u: Any, phases: Any) -> Any:
     n, m = u.shape[-2:]
     if phases is not None:
         return library.cast(library.xp.exp(1j * phases), u.dtype)[None]
-    return None if m < n or library.is_complex(u) else _expressions.last_row(library, u)
+    return None if m < n or library.is_complex(u) else reflections.last_row(library, u)
 
 
 def apply(f: Form, rows: Any, transpose: bool) -> Any:

@@ -1,4 +1,4 @@
-"""The CuPy backend: the functions of :mod:`householder._cpu`, with arrays on a device.
+"""The CuPy backend: the functions of :mod:`householder._base.cpu`, with arrays on a device.
 
 Factorisation runs on the CPU, because it is sequential and happens once.
 """
@@ -6,11 +6,11 @@ Factorisation runs on the CPU, because it is sequential and happens once.
 from collections.abc import Callable
 from typing import Any
 
-from householder import _cpu, _validate
-from householder._cpu import NAMES, REAL
+from householder._base import cpu, validate
+from householder._base.cpu import NAMES, REAL
+from householder._base.types import WY, Array, Sequence, SequenceGradients
 from householder._cuda import algebra, application, device, recurrence
 from householder._cuda.library import library_of
-from householder._types import WY, Array, Sequence, SequenceGradients
 
 STATES = ("x", "h0", "grad_h", "grad_last")
 """Arguments of a sequence that may be float16 when u is float32."""
@@ -32,7 +32,7 @@ class Arrays:
         """
         if not isinstance(value, self.xp.ndarray):
             expected = f"a {self.xp.__name__}.ndarray like the other arguments"
-            raise TypeError(f"{name} is {_validate.kind_of(value)}, expected {expected}")
+            raise TypeError(f"{name} is {validate.kind_of(value)}, expected {expected}")
         if value.dtype not in NAMES and not (name in STATES and value.dtype == "float16"):
             raise TypeError(f"{name} has dtype {value.dtype}, expected one of {', '.join(NAMES.values())}")
         a: Array = library_of(value).contiguous(value)
@@ -94,12 +94,12 @@ class Arrays:
     def factor(self, q: Array, m: int) -> tuple[Array, Array | None, float]:
         """Return ``U``, the phases of a complex q, and how far q is from their product."""
         with library_of(q).current(q):
-            u, phases, remainder = _cpu.factor(library_of(q).to_host(q), m)
+            u, phases, remainder = cpu.factor(library_of(q).to_host(q), m)
             return self.xp.asarray(u), None if phases is None else self.xp.asarray(phases), remainder
 
     def departure(self, q: Array) -> float:
         """Return ``max |q* q - I|``."""
-        return _cpu.departure(library_of(q).to_host(q))
+        return cpu.departure(library_of(q).to_host(q))
 
     def rnn(self, sequence: Sequence, steps: int, batch: int) -> Array:
         """Return all states, in the shape of x except for the last axis."""

@@ -10,7 +10,7 @@ direction, the type of the arrays and the nonlinearity.
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from householder._spec import COMPLEX, DTYPES, NONLINEARITIES, REAL
+from householder._base.spec import COMPLEX, DTYPES, NONLINEARITIES, REAL
 
 Kernel = Literal["lowrank", "dense"]
 Direction = Literal["forward", "backward"]

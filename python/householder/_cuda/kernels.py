@@ -6,7 +6,8 @@ import warnings
 from functools import cache
 from typing import Any, NamedTuple
 
-from householder import _core, _notices
+from householder import _core
+from householder._base import notices
 from householder._cuda import device, instances
 from householder._cuda.instances import OPTIONS, PROBE, SOURCES, Launch
 
@@ -63,7 +64,7 @@ def missing() -> str:
 
 def available() -> bool:
     """Return whether to use kernels; otherwise operations use matrix products or torch operations if they can."""
-    return not missing() and _notices.kernel_mode() != "off"
+    return not missing() and notices.kernel_mode() != "off"
 
 
 def source(kernel: str) -> str:

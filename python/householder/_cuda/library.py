@@ -12,8 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from householder import _library as libraries
 from householder._cuda.device import imported
+from householder._mathematics import library as libraries
 
 LARGEST_SOLVE = 512
 """Size up to which torch solves a triangular system without MAGMA, which would wait for the device."""
@@ -163,13 +163,13 @@ _KNOWN = {"numpy": Numpy, "cupy": Cupy, "torch": Torch}
 
 
 @cache
-def _library(name: str) -> Library:
+def library(name: str) -> Library:
     return _KNOWN[name](import_module(f"array_api_compat.{name}"))
 
 
 def library_of(a: Any) -> Library:
     """Choose the library by the type of an array or its base types."""
-    return _library(_name(a.__class__))
+    return library(_name(a.__class__))
 
 
 @cache

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from householder import _notices
+from householder._base import notices
+from householder._base.spec import COMPLEX, DTYPES, NONLINEARITIES, reflection_count
+from householder._base.types import Sequence, SequenceGradients
 from householder._cuda import algebra, instances, kernels, trials, verdicts
 from householder._cuda.algebra import Form, Sums
 from householder._cuda.device import cupy
 from householder._cuda.kernels import Device
 from householder._cuda.library import Library, library_of
 from householder._cuda.packing import Packing
-from householder._spec import COMPLEX, DTYPES, NONLINEARITIES, reflection_count
-from householder._types import Sequence, SequenceGradients
 
 
 @dataclass(frozen=True)
@@ -218,12 +218,12 @@ class Recurrence:
 
     def _instance(self) -> Instance:
         s, library = self.sequence, self.library
-        if _notices.kernel_mode() == "off":
-            raise verdicts.UnusableError(f"{_notices.VARIABLE} is 'off'")
+        if notices.kernel_mode() == "off":
+            raise verdicts.UnusableError(f"{notices.VARIABLE} is 'off'")
         device = kernels.device_of(library.device(s.u))
         described = *s.u.shape, library.name(s.x.dtype), s.nonlinearity
         found = candidates(device, *described, phases=s.phases is not None, method=s.method)
-        if library.has_steps and _notices.kernel_mode() != "require":
+        if library.has_steps and notices.kernel_mode() != "require":
             found = tuple(instance for instance in found if not instance.is_slower_than_steps)
             if not found:
                 raise verdicts.UnusableError("torch operations are faster")

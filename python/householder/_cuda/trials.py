@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from householder import _cpu
+from householder._base import cpu
+from householder._base.spec import COMPLEX, DTYPES, NONLINEARITIES
+from householder._base.types import Sequence, SequenceGradients
 from householder._cuda.library import Library
 from householder._cuda.verdicts import WrongError
-from householder._spec import COMPLEX, DTYPES, NONLINEARITIES
-from householder._types import Sequence, SequenceGradients
 
 STEPS = 6
 _ALLOWED = {"float32": 1000 * 2.0**-23, "float64": 1000 * 2.0**-52, "bfloat16": 16 * 2.0**-8, "float16": 16 * 2.0**-11}
@@ -66,9 +66,9 @@ class Recurrence:
         wanted = _away_from_bends(numbers((STEPS, batch, n), dtype, 4), nonlinearity)
         s = Sequence(u, wanted, h0, None, None, None, None, nonlinearity, 0.1, bias, False, False, method)
         alone = s._replace(x=wanted.reshape(1, -1, n), h0=None)  # one step from zero: the nonlinearity
-        states = _cpu.rnn(alone, 1, STEPS * batch).reshape(wanted.shape)
+        states = cpu.rnn(alone, 1, STEPS * batch).reshape(wanted.shape)
         before = np.concatenate([h0[None], states[:-1]])
-        x = rounded(wanted - before @ _cpu.matrix(u, None).T, dtype)
+        x = rounded(wanted - before @ cpu.matrix(u, None).T, dtype)
         sizes = None
         if packed:
             sizes = np.maximum(batch * np.array([6, 6, 5, 3, 1, 1]) // STEPS, 1)
@@ -78,7 +78,7 @@ class Recurrence:
 
     def expected(self) -> tuple[Any, SequenceGradients]:
         """States and gradients."""
-        h, pull = _cpu.rnn_vjp(self.sequence, STEPS, self.batch)
+        h, pull = cpu.rnn_vjp(self.sequence, STEPS, self.batch)
         return h, pull(self.grad_h, self.grad_last)
 
 

@@ -7,7 +7,7 @@ then use matrix products, another kernel or torch operations.
 import threading
 from collections.abc import Callable
 
-from householder import _notices
+from householder._base import notices
 from householder._cuda import kernels
 
 _NO_VERDICT = (2, 214, 700, 702, 710, 714, 715, 716, 717, 718, 719)
@@ -79,5 +79,5 @@ def _verdict(key: tuple[int, str], trial: Callable[[], None]) -> str:
         reason = f"a kernel cannot be used: {type(error).__name__}: {error}".partition("\n")[0]
     else:
         return ""
-    _notices.warn_once(f"CUDA device {index}", reason)
+    notices.warn_once(f"CUDA device {index}", reason)
     return reason

@@ -7,7 +7,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import householder
-from householder import _core, _cuda, _torch_library
+from householder import _core, _cuda
+from householder._base import torch_library
 from householder.cli.errors import UserError
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -29,7 +30,7 @@ def info(options: Namespace) -> int:
         The library is asked for, and this installation has none.
     """
     if options.libraries:
-        path = _torch_library.path()
+        path = torch_library.path()
         if path is None:
             raise UserError(
                 "this installation has no library for programs without Python; wheels for Linux and macOS do"

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from householder import _linear_map, _validate
-from householder._spec import CORE, DTYPES, HALF, REAL, of_tau
+from householder._base import linear_map, validate
+from householder._base.spec import CORE, DTYPES, HALF, REAL, of_tau
 
 REAL_TYPES = tuple(np.dtype(name) for name in REAL)
 TYPES = tuple(np.dtype(name) for name in CORE)
@@ -21,10 +21,10 @@ def array(name: str, value: Any) -> Array:
     if isinstance(value, Array):
         return value
     if not hasattr(value, "__array__"):
-        given = repr(value) if isinstance(value, (bool, int, float, str)) else _validate.kind_of(value)
+        given = repr(value) if isinstance(value, (bool, int, float, str)) else validate.kind_of(value)
         raise TypeError(f"{name} is {given}, expected a JAX or NumPy array")
-    _validate.no_mask(name, value)
-    _linear_map.refuse(name, value)
+    validate.no_mask(name, value)
+    linear_map.refuse(name, value)
     try:
         return jnp.asarray(value)
     except (TypeError, ValueError) as error:
@@ -61,13 +61,13 @@ def optional(name: str, value: Any, compute: np.dtype[Any], shape: tuple[int, ..
     if value is None:
         return None
     a: Any = like(name, value, compute, other)
-    _validate.shape(name, a, shape)
+    validate.shape(name, a, shape)
     return cast(a, compute)
 
 
 def tau(value: Any, compute: np.dtype[Any], u: Array, phases: Any) -> Array | None:
     """Expect None, or ``tau (..., m)`` for ``u (..., n, m)`` and no phases."""
-    _validate.not_both(phases, value)
+    validate.not_both(phases, value)
     return optional("tau", value, compute, of_tau(u.shape))
 
 
@@ -75,7 +75,7 @@ def phases(value: Any, compute: np.dtype[Any], *shapes: tuple[int, ...]) -> Arra
     """Expect None, or real angles of one of these shapes for a complex u."""
     if value is None:
         return None
-    _validate.takes_phases(compute)
+    validate.takes_phases(compute)
     a = array("phases", value)
     if a.dtype != np.finfo(compute).dtype:
         raise TypeError(f"phases have dtype {a.dtype}, expected {np.finfo(compute).dtype} for a {compute} u")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import householder
-from householder import _validate
-from householder._docstrings import completed_by
+from householder._base import validate
+from householder._base.docstrings import completed_by
 from householder.jax import _check, _ops
 from householder.jax._packing import pad
 
@@ -92,13 +92,13 @@ def run(
     g = None if g is None else _check.like("g", g, compute, "q")
     gates = None if g is None else g.shape
     shapes = {name: a.shape for name, a in needed.items()}
-    sizes = _validate.delta_sizes(q.shape, shapes, gates, num_householder)
+    sizes = validate.delta_sizes(q.shape, shapes, gates, num_householder)
     _, heads, keys, values, num_householder = sizes
-    lengths = None if cu_seqlens is None else np.diff(_validate.delta_offsets(q.shape, cu_seqlens))
+    lengths = None if cu_seqlens is None else np.diff(validate.delta_offsets(q.shape, cu_seqlens))
     states = (q.shape[0] if lengths is None else len(lengths), heads, keys, values)
     initial_state = _check.optional("initial_state", initial_state, compute, states, "q")
-    scale = keys**-0.5 if scale is None else _validate.number("scale", scale)
-    options = _ops.delta.Options(scale, num_householder, _validate.flag("use_qk_l2norm_in_kernel", normalize))
+    scale = keys**-0.5 if scale is None else validate.number("scale", scale)
+    options = _ops.delta.Options(scale, num_householder, validate.flag("use_qk_l2norm_in_kernel", normalize))
     given = q, needed["k"], needed["v"], needed.get("beta"), g
     operands: Any = tuple(None if a is None else _check.cast(a, compute) for a in given)
     if lengths is not None:
@@ -108,5 +108,5 @@ def run(
         operands = tuple(None if a is None else pad(a[0], where) for a, where in zip(operands, masks, strict=True))
     o, last = _ops.delta.delta_rule(options, *operands, initial_state)
     o = o if lengths is None else o[mask][None]
-    wants_state = _validate.flag("output_final_state", output_final_state)
+    wants_state = validate.flag("output_final_state", output_final_state)
     return _check.cast(o, q.dtype), last if wants_state else None

@@ -1,4 +1,4 @@
-"""The mathematics of :mod:`householder._expressions` in ``jax.numpy``.
+"""The mathematics of :mod:`householder._mathematics` in ``jax.numpy``.
 
 Arrays have a leading axis of independent problems: ``u (c, n, m)``, ``h (c, rows, n)``.
 """
@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from householder import _expressions
-from householder._library import Library
+from householder._mathematics import linear_attention, recurrence, reflections
+from householder._mathematics.library import Library
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from householder._library import Step
+    from householder._mathematics.library import Step
 
 
 class _Jax(Library):
@@ -76,13 +76,13 @@ def _exactly(expression: Callable[..., Any]) -> Callable[..., Any]:
     return compute
 
 
-apply = _exactly(_expressions.apply)
-matrix = _exactly(_expressions.matrix)
-rnn = _exactly(_expressions.rnn)
-delta_rule = _exactly(_expressions.delta_rule)
+apply = _exactly(reflections.apply)
+matrix = _exactly(reflections.matrix)
+rnn = _exactly(recurrence.rnn)
+delta_rule = _exactly(linear_attention.delta_rule)
 
 
 def turn(h: Array, phases: Array) -> Array:
     """Multiply the entries of ``h (.., n)`` by ``exp(i phases)``; JAX may be told to add no axes silently."""
-    turned: Array = _expressions.turn(LIBRARY, h, jnp.expand_dims(phases, tuple(range(h.ndim - phases.ndim))))
+    turned: Array = reflections.turn(LIBRARY, h, jnp.expand_dims(phases, tuple(range(h.ndim - phases.ndim))))
     return turned

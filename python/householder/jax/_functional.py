@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import householder
-from householder import _spec, _validate
-from householder._docstrings import completed_by
-from householder._linear_map import columns_of
+from householder._base import spec, validate
+from householder._base.docstrings import completed_by
+from householder._base.linear_map import columns_of
 from householder.jax import _check, _ops
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ def apply(u: Any, h: Any, *, method: str = "auto") -> Array:
     u, tau, phases, form, is_adjoint = columns_of(u)
     u, compute = _check.first("u", u)
     h = _check.like("h", h, compute, "u")
-    n, _ = _validate.reflections(u, form, tau is not None, h)
-    _validate.vectors("h", h, n, u)
+    n, _ = validate.reflections(u, form, tau is not None, h)
+    validate.vectors("h", h, n, u)
     tau = _check.tau(tau, compute, u, phases)
     phases = _check.phases(phases, compute, (n,), (*u.shape[:-2], n))
-    _validate.one_of("method", method, _spec.METHODS)
+    validate.one_of("method", method, spec.METHODS)
     options = _ops.apply.Options(is_adjoint, method, form)
     c = _ops.apply.apply(_check.cast(u, compute), _check.cast(h, compute), tau, phases, options)
     return _check.cast(c, h.dtype)
@@ -77,7 +77,7 @@ def matrix(u: Any) -> Array:
     """
     u, tau, phases, form, is_adjoint = columns_of(u)
     u, compute = _check.first("u", u)
-    n, _ = _validate.reflections(u, form, tau is not None)
+    n, _ = validate.reflections(u, form, tau is not None)
     tau = _check.tau(tau, compute, u, phases)
     phases = _check.phases(phases, compute, (n,), (*u.shape[:-2], n))
     w = _check.cast(_ops.matrix.matrix(_check.cast(u, compute), phases, tau, form), u.dtype)
@@ -120,13 +120,13 @@ def rnn(
     """
     u, tau, phases, form, is_adjoint = columns_of(u)
     u, compute = _check.first("u", u)
-    n, _ = _validate.one_matrix(u, "rnn", form, tau is not None)
+    n, _ = validate.one_matrix(u, "rnn", form, tau is not None)
     tau = _check.tau(tau, compute, u, phases)
     x = _check.like("x", x, compute, "u")
-    _validate.one_of("nonlinearity", nonlinearity, _spec.NONLINEARITIES)
-    _validate.one_of("method", method, _spec.SEQUENCE_METHODS)
+    validate.one_of("nonlinearity", nonlinearity, spec.NONLINEARITIES)
+    validate.one_of("method", method, spec.SEQUENCE_METHODS)
     d = n if input_weight is None or x.ndim == 0 else x.shape[-1]
-    sizes = None if batch_sizes is None else _validate.batch_sizes(batch_sizes)
+    sizes = None if batch_sizes is None else validate.batch_sizes(batch_sizes)
     rows = 0 if sizes is None else sum(sizes.tolist())
     expected = "(T, B, d) or (T, d)" if sizes is None else f"(sum(batch_sizes), d) = ({rows}, d)"
     fits = x.ndim in (2, 3) if sizes is None else x.ndim == 2 and len(x) == rows
@@ -136,7 +136,7 @@ def rnn(
     if sizes is not None and not lengths:
         x = x.reshape(0, 0, d)  # no steps of no sequences
     states = (lengths[0], n) if lengths else (*x.shape[1:-1], n)
-    moduli = _validate.bias_length(nonlinearity, nonlinearity_bias, n, compute.kind == "c")
+    moduli = validate.bias_length(nonlinearity, nonlinearity_bias, n, compute.kind == "c")
     if h0 is not None:
         h0 = _check.like("h0", h0, compute, "u")
         if h0.shape not in (states, (n,)):
@@ -152,8 +152,8 @@ def rnn(
         _check.optional("nonlinearity_bias", nonlinearity_bias, np.finfo(compute).dtype, (moduli,)),
         tau,
     )
-    slope = _validate.slope(negative_slope)
-    reverse = _validate.direction(reverse, batch_sizes)
+    slope = validate.slope(negative_slope)
+    reverse = validate.direction(reverse, batch_sizes)
     options = _ops.rnn.Options(nonlinearity, slope, is_adjoint, reverse, form, method, lengths)
     h, last = _ops.rnn.rnn(options, *operands)
     if sizes is not None and not lengths:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import householder
-from householder._docstrings import completed_by
+from householder._base.docstrings import completed_by
 from householder.jax import _delta
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 import jax
 
 import householder
-from householder import _spec, _validate
-from householder._docstrings import completed_by
-from householder._linear_map import LinearMap
+from householder._base import spec, validate
+from householder._base.docstrings import completed_by
+from householder._base.linear_map import LinearMap
 from householder.jax import _check
 from householder.jax._functional import apply, matrix
 
@@ -38,9 +38,9 @@ class Reflections(LinearMap):
     _apply, _matrix = staticmethod(apply), staticmethod(matrix)
 
     def __init__(self, u: Any, tau: Any = None, phases: Any = None, columns: str = "trapezoidal"):
-        _validate.one_of("columns", columns, _spec.FORMS)
+        validate.one_of("columns", columns, spec.FORMS)
         u, compute = _check.first("u", u)
-        n, _ = _validate.reflections(u, columns, tau is not None)
+        n, _ = validate.reflections(u, columns, tau is not None)
         tau = _check.tau(tau, compute, u, phases)
         phases = _check.phases(phases, compute, (n,), (*u.shape[:-2], n))
         self.u, self.tau, self.phases, self.columns, self.is_adjoint = u, tau, phases, columns, False

@@ -10,12 +10,12 @@ import numpy as np
 from jax import Array
 
 import householder
-from householder import _validate
-from householder._cpu import dtype_of
-from householder._docstrings import completed_by
-from householder._frame import first_columns
-from householder._linear_map import Columns, frame_columns
-from householder._random import reflect_to_first, sizes
+from householder._base import validate
+from householder._base.cpu import dtype_of
+from householder._base.docstrings import completed_by
+from householder._base.linear_map import Columns, frame_columns
+from householder._matrices.frame import first_columns
+from householder._matrices.haar import reflect_to_first, sizes
 from householder.jax import _check, _expressions
 from householder.jax._functional import apply, matrix
 
@@ -34,7 +34,7 @@ def frame(u: Any) -> Array:
     """
     u, phases = frame_columns(u)
     u, compute = _check.first("u", u)
-    n, m = _validate.reflections(u)
+    n, m = validate.reflections(u)
     phases = _check.phases(phases, compute, (n,), (*u.shape[:-2], n))
     columns: Array = first_columns(Columns(u), m, jnp, apply, matrix)
     return columns if phases is None else _expressions.turn(columns, phases[..., None, :m])

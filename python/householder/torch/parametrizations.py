@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized, register_parametrization
 
-from householder import _validate
+from householder._base import validate
 from householder.torch._base import checks, tracing, undocumented
 from householder.torch._base.dtypes import HALF_TYPES
 from householder.torch._base.expressions import turn
@@ -84,7 +84,7 @@ class Frames(tracing.Opaque):
         if self.is_complex and weight.numel() and not most:
             raise ValueError(f"a complex weight of shape {tuple(shape)} is a phase, expected 2 rows or columns or more")
         self.num_reflections = most if num_reflections is None else base.count(num_reflections, most, most)
-        self.constraint = _validate.one_of("constraint", constraint, base.CONSTRAINTS)
+        self.constraint = validate.one_of("constraint", constraint, base.CONSTRAINTS)
         self.known: tuple[Tensor, ...] | None = None
 
     def forward(self, u: Tensor, phases: Tensor | None = None) -> Tensor:
@@ -255,8 +255,8 @@ def orthogonal(
             f"orthogonal_map is {orthogonal_map!r}, expected 'householder' or None: the weight is a product of "
             "reflections; torch.nn.utils.parametrizations.orthogonal has the other maps"
         )
-    _validate.flag("use_trivialization", use_trivialization)
-    stack = _validate.flag("stack", stack)
+    validate.flag("use_trivialization", use_trivialization)
+    stack = validate.flag("stack", stack)
     one_matrix = isinstance(module, undocumented.Convolution) and not stack
     frames = Frames(weight, num_reflections, constraint, one_matrix=one_matrix)
     with torch.no_grad():

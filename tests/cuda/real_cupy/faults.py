@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import householder as hh
-from householder import _api, _cuda
+from householder import _cuda
 from householder._cuda import instances, kernels, verdicts
+from householder._functions import apply
 from tests.cuda import cuda_standin
 from tests.cuda.real_cupy.host_driver import State
 from tests.cuda.test_launch import EVERY_TILE, check, check_shared_memory
@@ -19,7 +20,7 @@ def _device(monkeypatch):
     """Three fresh devices, on which every kernel is tried."""
     arrays = cuda_standin.install(monkeypatch, trials=True)
     monkeypatch.setattr(instances, "TILES", EVERY_TILE)
-    monkeypatch.setitem(_api._BACKENDS, np.ndarray, arrays)
+    monkeypatch.setitem(apply._BACKENDS, np.ndarray, arrays)
     for name, value in {"launched": [], "refused": (), "load_status": 0, "capturing": 0}.items():
         monkeypatch.setattr(State, name, value)
     monkeypatch.setattr(State, "capabilities", [(9, 0), (7, 5), (8, 6)])

@@ -10,7 +10,7 @@ from compare import DefectError, Result
 from source import COMPLEX, REAL
 
 import householder as hh
-from householder._spec import METHODS, SEQUENCE_METHODS
+from householder._base.spec import METHODS, SEQUENCE_METHODS
 from kinds.functions import axes, nonlinearity, phases, ragged, smallest
 from tests.conftest import of_arrays
 

@@ -7,11 +7,11 @@ from problem import Problem
 from source import COMPLEX, HALF, REAL
 
 import householder.torch as ht
-from householder import _spec
+from householder._base import spec
 from tests.conftest import of_arrays
 
-METHODS = ("auto", *_spec.METHODS)  # twice as often as the others
-SEQUENCE_METHODS = ("auto", *_spec.SEQUENCE_METHODS)
+METHODS = ("auto", *spec.METHODS)  # twice as often as the others
+SEQUENCE_METHODS = ("auto", *spec.SEQUENCE_METHODS)
 
 
 def dtypes(source):
@@ -84,7 +84,7 @@ def matrix(source):
 
 def nonlinearity(source, n, dtype):
     """A nonlinearity that such states have, and its bias."""
-    phi = source.choose([phi for phi in _spec.NONLINEARITIES.values() if phi.acts_on(n, dtype.is_complex)])
+    phi = source.choose([phi for phi in spec.NONLINEARITIES.values() if phi.acts_on(n, dtype.is_complex)])
     if not phi.has_bias:
         return phi.name, {}
     real = dtype.to_real() if dtype.is_complex else dtype

@@ -10,7 +10,7 @@ from torch.func import functional_call
 from torch.nn.utils.rnn import PackedSequence
 
 import householder.torch as ht
-from householder._spec import NONLINEARITIES
+from householder._base.spec import NONLINEARITIES
 from kinds.functions import METHODS, SEQUENCE_METHODS, smallest
 
 

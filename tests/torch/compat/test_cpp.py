@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from householder import _torch_library
+from householder._base import torch_library
 
 torch = pytest.importorskip("torch")
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(_torch_library.path() is None, reason="this system has no library without Python"),
+    pytest.mark.skipif(torch_library.path() is None, reason="this system has no library without Python"),
     pytest.mark.skipif(sys.platform != "linux" or not shutil.which("g++"), reason="needs Linux and a C++ compiler"),
 ]
 

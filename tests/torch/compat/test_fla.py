@@ -13,7 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import householder.torch as ht
-from householder import _notices
+from householder._base import notices
 from householder.torch import fla
 from householder.torch.functions import fla_kernels
 from tests.torch.ops import test_delta
@@ -182,7 +182,7 @@ def test_without_it_cuda_goes_to_torch_operations(gate, monkeypatch):
 
 
 def test_that_cuda_has_no_kernels_is_said_once_unless_its_kernels_compute(kernels, monkeypatch):
-    monkeypatch.setattr(_notices, "_said", {})
+    monkeypatch.setattr(notices, "_said", {})
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
         on_cuda(operands("head"), torch.bfloat16)

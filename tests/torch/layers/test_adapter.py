@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import householder.torch as ht
-from householder._spec import METHODS
+from householder._base.spec import METHODS
 from householder.torch.layers import adapter as adapter_module
 from tests.oracles.torch import explicit_matrix
 

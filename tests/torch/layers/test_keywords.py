@@ -15,7 +15,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 import householder.torch as ht
 from householder import _core
-from householder._spec import NONLINEARITIES, SEQUENCE_METHODS
+from householder._base.spec import NONLINEARITIES, SEQUENCE_METHODS
 from tests.oracles.torch import constrained, explicit_matrix, frame, phi
 from tests.tester import oracle
 

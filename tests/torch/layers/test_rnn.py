@@ -5,7 +5,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 import householder.torch as ht
-from householder._spec import NONLINEARITIES, OF_COMPLEX
+from householder._base.spec import NONLINEARITIES, OF_COMPLEX
 from tests.oracles.torch import rnn, stack
 
 F64 = torch.float64

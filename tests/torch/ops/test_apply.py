@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import householder.torch as ht
-from householder._spec import METHODS
+from householder._base.spec import METHODS
 from tests.conftest import of_arrays
 from tests.oracles.torch import DTYPES, explicit_matrix, problem
 

@@ -8,9 +8,9 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 
 import householder.torch as ht
-from householder import _torch_library
+from householder._base import torch_library
 
-pytestmark = pytest.mark.skipif(not _torch_library.can_keep(), reason="this torch or this system cannot keep factors")
+pytestmark = pytest.mark.skipif(not torch_library.can_keep(), reason="this torch or this system cannot keep factors")
 ops = torch.ops.householder
 APPLY = False, "wy", "trapezoidal"
 RNN = "oplu", 0.0, False, False, "trapezoidal", "wy"

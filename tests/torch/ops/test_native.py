@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from householder import _torch_library
-from householder._spec import NONLINEARITIES
+from householder._base import torch_library
+from householder._base.spec import NONLINEARITIES
 from householder.torch._ops import OPERATORS, apply, delta, matrix, rnn
 
-PATH = _torch_library.path()
+PATH = torch_library.path()
 pytestmark = pytest.mark.skipif(PATH is None, reason="this system has no library without Python")
 
 ROOT = Path(__file__).parents[3]
@@ -102,7 +102,7 @@ def test_a_function_is_declared_as_in_the_headers_of_torch(name, arguments, resu
 
 
 def test_forward_passes_can_keep_where_torch_makes_tensors_of_given_memory():
-    assert _torch_library.can_keep() == (tuple(map(int, torch.__version__.split(".")[:2])) >= KEEPS)
+    assert torch_library.can_keep() == (tuple(map(int, torch.__version__.split(".")[:2])) >= KEEPS)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads ELF")

@@ -11,7 +11,7 @@ from torch.torch_version import TorchVersion
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import householder.torch as ht
-from householder._spec import NONLINEARITIES
+from householder._base.spec import NONLINEARITIES
 from householder.torch import _ops
 from tests.cases.torch import CASES
 from tests.oracles.torch import (

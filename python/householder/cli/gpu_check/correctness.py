@@ -16,8 +16,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 import householder.torch as ht
 from householder import _cuda
+from householder._base.spec import NONLINEARITIES
 from householder._cuda import instances, kernels
-from householder._spec import NONLINEARITIES
 
 cuda: Any = torch.cuda
 

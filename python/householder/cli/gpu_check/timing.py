@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 import householder.torch as ht
-from householder import _notices
+from householder._base import notices
 from householder._cuda import instances
 from householder.torch._base import expressions
 
@@ -342,15 +342,15 @@ def _settings(name: str) -> Iterator[None]:
     """Allow TF32 only to candidates whose name ends in "TF32", and kernels to all but ``TORCH``."""
     backends: tuple[Any, ...] = (torch.backends.cudnn, torch.backends.cuda.matmul)
     before = [backend.allow_tf32 for backend in backends]
-    asked = os.environ.get(_notices.VARIABLE, "")
+    asked = os.environ.get(notices.VARIABLE, "")
     try:
         for backend in backends:
             backend.allow_tf32 = name.endswith("TF32")
         if name == TORCH:
-            os.environ[_notices.VARIABLE] = "off"
+            os.environ[notices.VARIABLE] = "off"
         yield
     finally:
-        os.environ[_notices.VARIABLE] = asked
+        os.environ[notices.VARIABLE] = asked
         for backend, allowed in zip(backends, before, strict=True):
             backend.allow_tf32 = allowed
 

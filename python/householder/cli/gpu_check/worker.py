@@ -15,14 +15,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from householder import _cuda, _notices
+from householder import _cuda
+from householder._base import notices
 from householder._cuda import instances, kernels
 
 
 def main(arguments: list[str]) -> None:
     """Run the check and write its result; a broken kernel may end the process at any point."""
     kind, name, word, file = arguments
-    os.environ[_notices.VARIABLE] = "require"  # torch operations must not replace a kernel unnoticed
+    os.environ[notices.VARIABLE] = "require"  # torch operations must not replace a kernel unnoticed
     try:
         row = {"passed": True, "detail": "", **KINDS[kind](name)}
     except Exception as error:  # every exception is a result

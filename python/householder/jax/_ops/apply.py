@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from householder._batch import arrange
+from householder._base.batch import arrange
 from householder.jax import _expressions
 from householder.jax._ops.operator import Axes, Function, Operator, Shape
 

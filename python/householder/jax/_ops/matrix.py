@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from householder._validate import is_default
+from householder._base.validate import is_default
 from householder.jax import _expressions
 from householder.jax._ops import apply
 from householder.jax._ops.operator import Axes, Function, Operator, Shape

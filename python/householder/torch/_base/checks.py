@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 import torch
 from torch import Tensor, nn
 
-from householder import _validate
-from householder._spec import of_phases, of_tau
+from householder._base import validate
+from householder._base.spec import of_phases, of_tau
 from householder.torch._base import autocast
 from householder.torch._base.dtypes import COMPUTE_TYPE, CORE_NAME, HALF_TYPES
 from householder.torch._base.layout import allocated
@@ -34,7 +34,7 @@ class DtypeError(TypeError, ValueError, RuntimeError):
 
 def kind_of(value: Any) -> str:
     """Return the type of a value as messages say it: "None", "a list", "a numpy.ndarray", "an LSTM"."""
-    return _validate.kind_of(value, _KNOWN)
+    return validate.kind_of(value, _KNOWN)
 
 
 def module(name: str, value: Any, expected: str = "a torch.nn.Module", kind: type[nn.Module] = nn.Module) -> None:
@@ -174,9 +174,9 @@ def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 def columns(u: Tensor, columns: Any, tau: Any, phases: Any, h: Any = None) -> tuple[int, int]:
     """Check columns of this shape, and ``tau (..., m)`` if there is one; return ``n, m``."""
-    n, m = _validate.reflections(u, columns, tau is not None, h)
+    n, m = validate.reflections(u, columns, tau is not None, h)
     if tau is not None:
-        _validate.not_both(phases, tau)
+        validate.not_both(phases, tau)
         if tau.dtype is not u.dtype:
             raise DtypeError(f"tau has dtype {tau.dtype} but u has dtype {u.dtype}")
         shape("tau", tau, of_tau(u.shape))
@@ -191,7 +191,7 @@ def phases(value: Any, u: Tensor, n: int) -> None:
 
 def _angles(value: Any, u: Tensor) -> None:
     tensor("phases", value)
-    _validate.takes_phases(u.dtype)
+    validate.takes_phases(u.dtype)
     if value.dtype != u.real.dtype or value.device != u.device:
         raise TypeError(f"phases are {value.dtype} on {value.device} but u is {u.dtype} on {u.device}")
 
@@ -230,7 +230,7 @@ def batch_sizes(sizes: Any, rows: int) -> int:
 
 def nonlinearity_bias(nonlinearity: str, bias: Any, u: Tensor, n: int) -> None:
     """Check that the nonlinearity fits the state, and that a modReLU, and no other, has a bias for each modulus."""
-    length = _validate.bias_length(nonlinearity, bias, n, u.is_complex())
+    length = validate.bias_length(nonlinearity, bias, n, u.is_complex())
     if bias is not None:
         tensor("nonlinearity_bias", bias)
         real = u.real.dtype if u.is_complex() else u.dtype

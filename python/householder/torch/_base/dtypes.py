@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from householder._spec import COMPLEX, CORE, DTYPES, HALF, REAL
+from householder._base.spec import COMPLEX, CORE, DTYPES, HALF, REAL
 
 _TYPE: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPES}
 

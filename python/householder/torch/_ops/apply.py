@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from householder import _core, _validate, plan
-from householder._spec import reflection_count
+from householder import _core, plan
+from householder._base import validate
+from householder._base.spec import reflection_count
 from householder.torch._base import expressions
 from householder.torch._base.layout import contiguous
 from householder.torch._ops import flops
@@ -25,7 +26,7 @@ from householder.torch._ops.operator import Operator
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from householder._library import Library
+    from householder._mathematics.library import Library
 
 T = TypeVar("T")
 
@@ -160,7 +161,7 @@ class Apply(Operation):
 
     def flops(self, inputs: Inputs[Tensor], options: Options) -> int:
         matrices, n, k, rows = self._sizes(inputs, options)
-        method = method_of(options.method, inputs.u, rows, None, _validate.is_default(inputs.tau, options.shape))
+        method = method_of(options.method, inputs.u, rows, None, validate.is_default(inputs.tau, options.shape))
         return matrices * flops.application(method, n, k, rows)
 
     def backward_flops(self, inputs: Inputs[Tensor], options: Options) -> int:
@@ -171,13 +172,13 @@ class Apply(Operation):
         """Return the number of matrices, n, the number of reflections, and the rows of each matrix."""
         n, m = inputs.u.shape[-2:]
         matrices = prod(inputs.u.shape[:-2])
-        k = reflection_count(n, m, ends_in_sign=_validate.is_default(inputs.tau, options.shape))
+        k = reflection_count(n, m, ends_in_sign=validate.is_default(inputs.tau, options.shape))
         return matrices, n, k, inputs.h.numel() // (n * matrices) if matrices else 0
 
 
 def unsupported_columns(tau: Tensor | None, shape: str) -> str:
     """Return why kernels for other devices cannot take such columns, or ""."""
-    return "" if _validate.is_default(tau, shape) else "kernels take trapezoidal columns without tau"
+    return "" if validate.is_default(tau, shape) else "kernels take trapezoidal columns without tau"
 
 
 def require_kernel_columns(tau: Tensor | None, shape: str) -> None:

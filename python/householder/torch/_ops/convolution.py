@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from householder._library import Library
+    from householder._mathematics.library import Library
     from householder.torch._ops.operation import BackwardArguments
 
 T = TypeVar("T")

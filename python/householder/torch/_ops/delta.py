@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from householder import _core, _validate
+from householder import _core
+from householder._base import validate
 from householder.torch._base import expressions
 from householder.torch._base.dtypes import compute_type
 from householder.torch._base.layout import contiguous, in_rows
@@ -27,7 +28,7 @@ from householder.torch._ops.route import EAGER, route
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from householder._library import Library
+    from householder._mathematics.library import Library
 
 T = TypeVar("T")
 
@@ -72,7 +73,7 @@ _OPERANDS = len(Inputs._fields) - 1
 
 
 class DeltaRule(Operation):
-    """The delta rule or linear attention; oracle: :func:`householder.reference_delta.delta_rule`."""
+    """The delta rule or linear attention; oracle: :func:`householder.reference.delta.delta_rule`."""
 
     name = "delta_rule"
     inputs_type, options_type, grads_type, saved_type = Inputs, Options, Grads, Saved
@@ -155,7 +156,7 @@ class DeltaRule(Operation):
 def _described(inputs: Inputs[Tensor], options: Options) -> _core.DeltaOptions:
     """Return the options as the core takes them."""
     q, v, g, cu_seqlens = inputs.q, inputs.v, inputs.g, inputs.cu_seqlens
-    offsets = _validate.delta_offsets(q.shape, None if cu_seqlens is None else cu_seqlens.numpy())
+    offsets = validate.delta_offsets(q.shape, None if cu_seqlens is None else cu_seqlens.numpy())
     sizes = q.shape[2], v.shape[2], q.shape[3], v.shape[3], options.reflections
     return sizes, offsets, g is not None and g.dim() == 4, options.scale, options.normalize
 

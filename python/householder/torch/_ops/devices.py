@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from householder import _notices
+from householder._base import notices
 from householder.torch._base import autocast, undocumented
 from householder.torch._base.undocumented import has_storage
 from householder.torch._ops.route import COMPILED, NATIVE, TRANSFORMED, Route
@@ -54,8 +54,8 @@ def lacks_kernel(operation: Operation, inputs: Any, options: Any, current: Route
 @undocumented.constant
 def say_without_kernels(device: torch.device, reason: str) -> None:
     """Say once for each device that a call has no kernels there."""
-    if device.type != "meta" and _notices.kernel_mode() != "off":
-        _notices.warn_once(str(device), reason)
+    if device.type != "meta" and notices.kernel_mode() != "off":
+        notices.warn_once(str(device), reason)
 
 
 # What follows imports the modules of CUDA with the first tensor there, because most processes have none.
@@ -65,13 +65,13 @@ def cuda_has_kernels(device: torch.device) -> bool:
     """Return whether a CUDA device can use kernels at all, and say why if it cannot."""
     from householder._cuda import kernels
 
-    if _notices.kernel_mode() == "off":
+    if notices.kernel_mode() == "off":
         return False
     if torch.version.hip is not None:
-        _notices.warn_once(str(device), "there are kernels for CUDA but not for ROCm")
+        notices.warn_once(str(device), "there are kernels for CUDA but not for ROCm")
         return False
     if reason := kernels.missing():
-        _notices.warn_once(str(device), reason)
+        notices.warn_once(str(device), reason)
     return not reason
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from householder import _core, _torch_library
+from householder import _core
+from householder._base import torch_library
 from householder.torch._base.expressions import EXPORTED, LIBRARY
 from householder.torch._base.layout import ordinary
 from householder.torch._base.undocumented import is_forward_mode
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 _library: Any = torch.library.Library("householder", "DEF")  # type: ignore[no-untyped-call]
 
-_torch_library.register_kernels()
+torch_library.register_kernels()
 _core.share_tensor_types(Tensor, torch.nn.Parameter)
 
 
@@ -204,7 +205,7 @@ def _define(
     """Define an operator, with a kernel for each key, unless the library without Python has one."""
     _library.define(schema, tags=[torch.Tag.pt2_compliant_tag])
     for key, kernel in kernels.items():
-        if key != "CPU" or not _torch_library.is_loaded():
+        if key != "CPU" or not torch_library.is_loaded():
             _library.impl(name, kernel, key)
     torch.library.register_fake(f"householder::{name}", without_numbers, lib=_library)
     torch.library.register_vmap(f"householder::{name}", vmap, lib=_library)
@@ -226,6 +227,6 @@ class _Checked:
             try:
                 return kernel(*arguments)
             except RuntimeError as error:  # where Python raises what a signal's handler has raised
-                raise _torch_library.original(error) from None
+                raise torch_library.original(error) from None
 
         _library.impl(name, checked, key, **options)

@@ -20,7 +20,7 @@ from householder.torch._ops.operator import Operator
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from householder._library import Library
+    from householder._mathematics.library import Library
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from householder import _torch_library
+from householder._base import torch_library
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ def room_for(
 
 def empty_handle(like: Tensor, save: bool) -> Tensor:
     """Return an empty tensor shaped like the handle of what the CPU saves: an integer, see ``rust/torch/kept.rs``."""
-    is_saved = save and like.device.type == "cpu" and _torch_library.can_keep()
+    is_saved = save and like.device.type == "cpu" and torch_library.can_keep()
     return like.new_empty((int(is_saved),), dtype=torch.int64)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from householder._library import Library
+    from householder._mathematics.library import Library
 
 
 class NothingSaved(NamedTuple):

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from householder import _core, _validate
-from householder._spec import NONLINEARITIES, reflection_count
-from householder._types import Sequence
+from householder import _core
+from householder._base import validate
+from householder._base.spec import NONLINEARITIES, reflection_count
+from householder._base.types import Sequence
 from householder.torch._base import expressions
 from householder.torch._base.dtypes import HALF_TYPES
 from householder.torch._base.layout import allocated, contiguous
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from householder._cuda.recurrence import Recurrence
-    from householder._library import Library
+    from householder._mathematics.library import Library
 
 T = TypeVar("T")
 
@@ -109,7 +110,7 @@ def takes_one_matrix(u: Tensor) -> bool:
 
 
 class Rnn(Operation):
-    """A recurrence; oracle: :func:`householder.reference_sequence.rnn`."""
+    """A recurrence; oracle: :func:`householder.reference.sequence.rnn`."""
 
     name = "rnn"
     inputs_type, options_type, grads_type, saved_type = Inputs, Options, Grads, Saved
@@ -153,7 +154,7 @@ class Rnn(Operation):
         options: Options,
     ) -> Any:
         if options.reverse:  # direct calls of the operator leave it open
-            _validate.direction(options.reverse, inputs.batch_sizes)
+            validate.direction(options.reverse, inputs.batch_sizes)
         native, (grad_h, grad_last) = saved.native, grads
         if native is None:  # hooks have replaced it; without it, some gradients would be rounded in another way
             computed = self.cpu_forward(inputs, options, True)
@@ -271,7 +272,7 @@ class Rnn(Operation):
     def flops(self, inputs: Inputs[Tensor], options: Options) -> int:
         """Count the recurrence and the products with the inputs."""
         n, _, d, _, _, rows = sizes_of(inputs)
-        is_default = _validate.is_default(inputs.tau, options.shape)
+        is_default = validate.is_default(inputs.tau, options.shape)
         method = method_of(options.method, inputs.u, rows, 1, is_default) if inputs.phases is None else "dense"
         of_inputs = 0 if inputs.input_weight is None else 2 * rows * n * d
         of_steps = flops.application(method, n, self._reflections(inputs, options), rows)
@@ -286,7 +287,7 @@ class Rnn(Operation):
 
     def _reflections(self, inputs: Inputs[Tensor], options: Options) -> int:
         n, m = inputs.u.shape[-2:]
-        return reflection_count(n, m, ends_in_sign=_validate.is_default(inputs.tau, options.shape))
+        return reflection_count(n, m, ends_in_sign=validate.is_default(inputs.tau, options.shape))
 
 
 # Rules of vmap.
@@ -327,7 +328,7 @@ def _own_parameters(info: Any, inputs: Inputs[Tensor], dims: Inputs[int | None])
 def _for_kernels(inputs: Inputs[Tensor], options: Options) -> Sequence:
     """Return a sequence that kernels take, laid out for them."""
     if options.reverse:
-        _validate.direction(options.reverse, inputs.batch_sizes)
+        validate.direction(options.reverse, inputs.batch_sizes)
     require_kernel_columns(inputs.tau, options.shape)
     laid_out = Inputs(*[_contiguous(t) for t in inputs._replace(batch_sizes=None)])
     return Sequence(

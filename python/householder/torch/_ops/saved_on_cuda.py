@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from householder._base.spec import NONLINEARITIES, reflection_count
 from householder._cuda import algebra
 from householder._cuda.algebra import Form
 from householder._cuda.instances import prefers_dense
 from householder._cuda.library import library_of
 from householder._cuda.recurrence import Kept
-from householder._spec import NONLINEARITIES, reflection_count
 
 if TYPE_CHECKING:
     from householder.torch._ops.rnn import Inputs, Options

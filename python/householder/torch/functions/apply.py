@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 import householder
-from householder import _spec, _validate
-from householder._batch import arrange
-from householder._docstrings import completed_by
-from householder._linear_map import DEFAULT, Columns, LinearMap, columns_of
+from householder._base import spec, validate
+from householder._base.batch import arrange
+from householder._base.docstrings import completed_by
+from householder._base.linear_map import DEFAULT, Columns, LinearMap, columns_of
 from householder.torch import _ops
 from householder.torch._base import checks
 from householder.torch._base.expressions import turn
@@ -60,14 +60,14 @@ def apply(u: Any, h: Tensor, *, method: str = "auto") -> Tensor:
         )
         if done is not None:
             return done
-    _validate.one_of("method", method, _spec.METHODS)
+    validate.one_of("method", method, spec.METHODS)
     compute = checks.operands(u, h=h, tau=tau)
     if h is None:
         checks.tensor("h", h)
     n, _ = checks.columns(u, form, tau, phases, h)
     if phases is not None:
         checks.matrix_phases(phases, u, n)
-    _validate.vectors("h", h, n, u)
+    validate.vectors("h", h, n, u)
     kind = h.dtype
     if u.dtype is not compute or kind is not compute:
         u, h = checks.cast(u, compute), checks.cast(h, compute)
@@ -116,7 +116,7 @@ def matrix(u: Any) -> Tensor:
     """
     is_object = isinstance(u, (LinearMap, Columns))
     u, tau, phases, form, is_adjoint = columns_of(u) if is_object else (u, *DEFAULT)
-    is_default = _validate.is_default(tau, form)
+    is_default = validate.is_default(tau, form)
     if is_default and phases is None and not is_adjoint:
         done: Tensor | None = _ops.matrix.operator.attempt(_ops.matrix.Inputs(u), _ops.matrix.Options())
         if done is not None:

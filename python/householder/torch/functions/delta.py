@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import householder
-from householder import _validate
-from householder._docstrings import completed_by
+from householder._base import validate
+from householder._base.docstrings import completed_by
 from householder.torch import _ops
 from householder.torch._base import checks
 from householder.torch._base.dtypes import HALF_TYPES, compute_type
@@ -115,7 +115,7 @@ def run(
     if results is None:
         results = _checked(inputs, scale, num_householder, normalize, erases=erases, in_place=in_place)
     o, last = results
-    return o, last if _validate.flag("output_final_state", output_final_state) else None
+    return o, last if validate.flag("output_final_state", output_final_state) else None
 
 
 def _fits(inputs: Inputs[Any], num_householder: int, erases: bool) -> bool:
@@ -151,14 +151,14 @@ def _checked(
     needed = {"k": k, "v": v} | ({"beta": beta} if erases or beta is not None else {})
     compute = _checked_type(q, needed, {"g": g, "initial_state": initial_state, "skip": skip})
     shapes = {name: t.shape for name, t in needed.items()}
-    sizes = _validate.delta_sizes(q.shape, shapes, None if g is None else g.shape, num_householder)
+    sizes = validate.delta_sizes(q.shape, shapes, None if g is None else g.shape, num_householder)
     _, heads, keys, values, num_householder = sizes
     count = q.shape[0] if cu_seqlens is None else _packed(cu_seqlens, q)
     checks.shape("initial_state", initial_state, (count, heads, keys, values))
     checks.shape("skip", skip, (heads,))
     # Sizes are tensors in torch.jit.trace, whose powers would be of single precision.
-    factor: Any = torch.sym_float(keys) ** -0.5 if scale is None else _validate.number("scale", scale)
-    options = Options(factor, num_householder, _validate.flag("use_qk_l2norm_in_kernel", normalize))
+    factor: Any = torch.sym_float(keys) ** -0.5 if scale is None else validate.number("scale", scale)
+    options = Options(factor, num_householder, validate.flag("use_qk_l2norm_in_kernel", normalize))
     if cu_seqlens is not None:
         cu_seqlens = cu_seqlens.to(torch.int64)
     results: tuple[Tensor, Tensor] | None

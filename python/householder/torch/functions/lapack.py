@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from householder import _validate
+from householder._base import validate
 from householder.torch._base import checks
 from householder.torch.functions.apply import product, unit_vectors
 
@@ -102,7 +102,7 @@ def ormqr(
     """
     k = _reflectors(input, tau)
     checks.operands(input, other=other)
-    left, transpose = _validate.flag("left", left), _validate.flag("transpose", transpose)
+    left, transpose = validate.flag("left", left), validate.flag("transpose", transpose)
     size = input.shape[-2]
     if other.dim() != input.dim() or other.shape[:-2] != input.shape[:-2] or other.shape[-2 if left else -1] != size:
         lead = "".join(f"{size}, " for size in input.shape[:-2])

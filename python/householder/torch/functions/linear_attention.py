@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import householder
-from householder._docstrings import completed_by
+from householder._base.docstrings import completed_by
 from householder.torch._ops.delta import Inputs
 from householder.torch.functions import delta
 

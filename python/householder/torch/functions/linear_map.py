@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import householder
-from householder import _spec, _validate
-from householder._docstrings import completed_by
-from householder._linear_map import LinearMap
+from householder._base import spec, validate
+from householder._base.docstrings import completed_by
+from householder._base.linear_map import LinearMap
 from householder.torch._base import checks
 from householder.torch.functions.apply import apply, matrix
 
@@ -54,7 +54,7 @@ class Reflections(LinearMap):
     def __init__(
         self, u: Tensor, tau: Tensor | None = None, phases: Tensor | None = None, columns: str = "trapezoidal"
     ):
-        _validate.one_of("columns", columns, _spec.FORMS)
+        validate.one_of("columns", columns, spec.FORMS)
         checks.operands(u, tau=tau)
         n, _ = checks.columns(u, columns, tau, phases)
         if phases is not None:

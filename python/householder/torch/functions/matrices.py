@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 import householder
-from householder import _validate
-from householder._docstrings import completed_by
-from householder._linear_map import frame_columns
-from householder._nearest import polar_factor
+from householder._base import validate
+from householder._base.docstrings import completed_by
+from householder._base.linear_map import frame_columns
+from householder._matrices.nearest import polar_factor
 from householder.torch._base import autocast, checks
 from householder.torch._base.dtypes import CORE_NAME
 from householder.torch._base.expressions import turn
@@ -95,7 +95,7 @@ def haar(
     if rng is None or isinstance(rng, torch.Generator):
         where = "cpu" if rng is None else rng.device
         rng = int(torch.randint(2**63 - 1, (), generator=rng, device=where))
-    rng = _validate.seed(rng, "torch.Generator")
+    rng = validate.seed(rng, "torch.Generator")
     return _tensors(householder.haar(n, m, rng, CORE_NAME[dtype], size=size), device)
 
 
@@ -152,7 +152,7 @@ def frame(u: Tensor) -> Tensor:
     """
     u, phases = frame_columns(u)
     compute = checks.operands(u)
-    n, m = _validate.reflections(u)
+    n, m = validate.reflections(u)
     if phases is not None:
         checks.matrix_phases(phases, u, n)
     columns = weights.weight(u.to(compute), None, (n, m))

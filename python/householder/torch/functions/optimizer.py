@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn, optim
 
-from householder import _norms, _validate
-from householder._spec import reflection_count
+from householder._base import norms, validate
+from householder._base.spec import reflection_count
 from householder.torch._base import checks
 from householder.torch._base.dtypes import HALF_TYPES
 
@@ -104,9 +104,9 @@ def renormalize_(u: Tensor, optimizer: torch.optim.Optimizer | None = None) -> T
     columns = u[..., : reflection_count(n, m, ends_in_sign=not u.is_complex())]
     lower = columns.tril()
     lower = lower.float() if u.dtype in HALF_TYPES else lower
-    power = _norms.power_of_two(torch, lower.abs().amax(-2, keepdim=True))
+    power = norms.power_of_two(torch, lower.abs().amax(-2, keepdim=True))
     length = torch.linalg.vector_norm(lower * power, dim=-2, keepdim=True)
-    vanishing = _norms.vanishes(torch, length, power)
+    vanishing = norms.vanishes(torch, length, power)
     length = torch.where(length == 0, 1.0, length)
     columns.copy_(torch.where(vanishing, 0.0, lower * power / length))
     root = power.sqrt()  # r = length / root / root: both factors shrink or both grow, so neither loses digits
@@ -123,7 +123,7 @@ def _check_reflections(u: Any) -> None:
         advice = f", such as its {names[0]}" if names else ""
         raise TypeError(f"u is {checks.kind_of(u)}, expected a tensor of reflections{advice}")
     checks.operands(u)
-    _validate.reflections(u)
+    validate.reflections(u)
 
 
 def _averages(u: Tensor, optimizer: Any) -> list[tuple[Tensor, int]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import householder
-from householder import _spec, _validate
-from householder._docstrings import completed_by
-from householder._linear_map import columns_of
+from householder._base import spec, validate
+from householder._base.docstrings import completed_by
+from householder._base.linear_map import columns_of
 from householder.torch import _ops
 from householder.torch._base import checks
 from householder.torch._base.dtypes import HALF_TYPES
@@ -69,10 +69,10 @@ def sequence(inputs: Inputs[Any], options: Options) -> tuple[Tensor, Tensor]:
     """Check and convert what the operation ``rnn`` takes, and compute."""
     u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes = inputs
     nonlinearity, negative_slope, transpose, reverse, form, method = options
-    _validate.one_of("method", method, _spec.SEQUENCE_METHODS)
-    reverse = _validate.direction(reverse, batch_sizes)
-    _validate.one_of("nonlinearity", nonlinearity, _spec.NONLINEARITIES)
-    options = Options(nonlinearity, _validate.slope(negative_slope), transpose, reverse, form, method)
+    validate.one_of("method", method, spec.SEQUENCE_METHODS)
+    reverse = validate.direction(reverse, batch_sizes)
+    validate.one_of("nonlinearity", nonlinearity, spec.NONLINEARITIES)
+    options = Options(nonlinearity, validate.slope(negative_slope), transpose, reverse, form, method)
     compute = checks.operands(u, x=x, h0=h0, input_weight=input_weight, bias=bias, tau=tau)
     checks.tensor("x", x)
     n, _ = checks.columns(u, form, tau, phases)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from householder._frame import first_columns
-from householder._linear_map import Columns
+from householder._base.linear_map import Columns
+from householder._matrices.frame import first_columns
 from householder.torch._base import checks
 from householder.torch.functions.apply import apply, matrix
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from householder import _validate
+from householder._base import validate
 from householder.torch._base import checks, expressions, tracing
 from householder.torch.layers import base
 
@@ -88,7 +88,7 @@ class ModReLU(base.Layer):
     @checks.constructor
     def __init__(self, num_moduli: int, device: Any = None, dtype: torch.dtype | None = None) -> None:
         super().__init__()
-        k = _validate.integer("num_moduli", num_moduli, 1)
+        k = validate.integer("num_moduli", num_moduli, 1)
         real = base.real_type(dtype)
         self.bias = nn.Parameter(torch.zeros(k, device=device, dtype=real))
 

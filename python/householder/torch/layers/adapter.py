@@ -7,8 +7,8 @@ from typing import Any, SupportsIndex
 import torch
 from torch import Tensor, nn
 
-from householder import _spec, _validate
-from householder._linear_map import Columns
+from householder._base import spec, validate
+from householder._base.linear_map import Columns
 from householder.torch._base import checks, tracing, undocumented
 from householder.torch._ops.adapted import adapted_linear, can_fuse
 from householder.torch.functions.apply import apply
@@ -85,7 +85,7 @@ class OrthogonalAdapter(base.Layer):
                 "expected a 1 x 1 convolution without groups"
             )
         n = _sizes(linear)[1]
-        self.method = _validate.one_of("method", method, _spec.METHODS)
+        self.method = validate.one_of("method", method, spec.METHODS)
         if not isinstance(num_reflections, SupportsIndex):
             raise TypeError(f"num_reflections is {num_reflections!r}, expected an integer")
         if num_reflections % 2 or not 2 <= num_reflections < n:

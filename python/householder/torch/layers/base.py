@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from householder import _core, _validate
+from householder import _core
+from householder._base import validate
 from householder.torch._base import tracing
 from householder.torch._base.dtypes import COMPLEX_TYPES, HALF_TYPES, REAL_TYPES
 from householder.torch._base.layout import allocated
@@ -65,7 +66,7 @@ def count(num_reflections: Any, features: int, largest: int) -> int:
     """
     if num_reflections is None:
         return min(largest, max(32, features // 8))
-    return _validate.integer("num_reflections", num_reflections, 1, largest)
+    return validate.integer("num_reflections", num_reflections, 1, largest)
 
 
 def real_type(dtype: torch.dtype | None, *, is_complex: bool = False) -> torch.dtype:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from householder import _spec, _validate
+from householder._base import spec, validate
 from householder.torch._base import checks
 from householder.torch.functions.convolution import causal_convolution
 from householder.torch.functions.delta import delta_rule
@@ -97,21 +97,21 @@ class DeltaNet(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.hidden_size = _validate.integer("hidden_size", hidden_size, 1)
-        self.num_heads = _validate.integer("num_heads", num_heads, 1)
+        self.hidden_size = validate.integer("hidden_size", hidden_size, 1)
+        self.num_heads = validate.integer("num_heads", num_heads, 1)
         if self.hidden_size % self.num_heads:
             raise ValueError(f"hidden_size is {hidden_size}, expected a multiple of num_heads = {num_heads}")
         if gate not in ("head", "channel", None):
             raise ValueError(f"gate is {gate!r}, expected 'head', 'channel' or None")
         self.gate = gate
-        self.num_householder = _validate.integer("num_householder", num_householder, 1)
-        self.conv_size = _validate.integer("conv_size", conv_size, 1)
-        self.max_beta = _validate.number("max_beta", max_beta)
+        self.num_householder = validate.integer("num_householder", num_householder, 1)
+        self.conv_size = validate.integer("conv_size", conv_size, 1)
+        self.max_beta = validate.number("max_beta", max_beta)
         if not 0 < self.max_beta <= 2:
             raise ValueError(f"max_beta is {max_beta}, expected above 0 and at most 2")
         self.key_width = self.hidden_size // self.num_heads
-        value_width = self.key_width * _validate.number("expand_v", expand_v)
-        if not 1 <= value_width < _spec.MOST:
+        value_width = self.key_width * validate.number("expand_v", expand_v)
+        if not 1 <= value_width < spec.MOST:
             raise ValueError(f"expand_v is {expand_v}, expected values of at least one number")
         self.value_width = floor(value_width)
         keys, values = self.num_heads * self.key_width, self.num_heads * self.value_width

@@ -10,7 +10,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 
-from householder import _validate
+from householder._base import validate
 from householder.torch._base import autocast, checks
 from householder.torch.layers.recurrent_layer import RecurrentLayer
 
@@ -59,7 +59,7 @@ def last_state(rnn: RecurrentLayer, input: Tensor, hx: Tensor | None = None, *, 
     >>> torch.testing.assert_close(h, rnn(x)[1])
     """
     checks.tensor("input", input)
-    every = _validate.integer("every", every, 1)
+    every = validate.integer("every", every, 1)
     _check_layer(rnn)
     dim = 1 if rnn.batch_first and input.dim() == 3 else 0
     held = _tensors(rnn)

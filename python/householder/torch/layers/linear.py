@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from householder import _spec, _validate
+from householder._base import spec, validate
 from householder.torch._base import checks, tracing
 from householder.torch.functions import weights
 from householder.torch.layers import base
@@ -21,13 +21,13 @@ class LinearLayer(base.Layer):
 
     def __init__(self, in_features: int, out_features: int | None) -> None:
         super().__init__()
-        self.in_features = _validate.integer("in_features", in_features, 1)
+        self.in_features = validate.integer("in_features", in_features, 1)
         self.out_features = self.in_features
         if out_features is not None:
-            self.out_features = _validate.integer("out_features", out_features, 1)
+            self.out_features = validate.integer("out_features", out_features, 1)
 
     def _register_bias(self, bias: bool, like: Tensor) -> None:
-        has_bias = _validate.flag("bias", bias)
+        has_bias = validate.flag("bias", bias)
         self.register_parameter("bias", nn.Parameter(like.new_empty(self.out_features)) if has_bias else None)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
@@ -80,8 +80,8 @@ class FrameLayer(LinearLayer):
         if n < 1 + self.is_complex:
             raise ValueError("in_features and out_features are 1, expected n = max(in_features, out_features) >= 2")
         self.num_reflections = base.count(num_reflections, k, min(k, n - self.is_complex))
-        self.constraint = _validate.one_of("constraint", constraint, base.CONSTRAINTS)
-        self.method = _validate.one_of("method", method, _spec.METHODS)
+        self.constraint = validate.one_of("constraint", constraint, base.CONSTRAINTS)
+        self.method = validate.one_of("method", method, spec.METHODS)
 
         real = base.real_type(dtype, is_complex=self.is_complex)
         kind = real.to_complex() if self.is_complex else real

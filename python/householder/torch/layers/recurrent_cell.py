@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import torch
 from torch import Tensor, nn
 
-from householder import _spec, _validate
-from householder._linear_map import Columns
+from householder._base import spec, validate
+from householder._base.linear_map import Columns
 from householder.torch import _ops
 from householder.torch._base import autocast, checks, expressions, tracing
 from householder.torch._ops.rnn import Inputs, Options
@@ -55,15 +55,15 @@ class RecurrentCell(base.Layer):
         method: str = "auto",
     ) -> None:
         super().__init__()
-        self.input_size = _validate.integer("input_size", input_size, 1)
-        self.hidden_size = n = _validate.integer("hidden_size", hidden_size, 1 + self.is_complex)
+        self.input_size = validate.integer("input_size", input_size, 1)
+        self.hidden_size = n = validate.integer("hidden_size", hidden_size, 1 + self.is_complex)
         self.num_reflections = base.count(num_reflections, n, n - self.is_complex)
-        self.nonlinearity = _validate.one_of("nonlinearity", nonlinearity, _spec.NONLINEARITIES)
-        self.method = _validate.one_of("method", method, _spec.SEQUENCE_METHODS)
-        moduli = _validate.moduli(nonlinearity, n, self.is_complex)
-        bias, learn_h0 = _validate.flag("bias", bias), _validate.flag("learn_h0", learn_h0)
-        self.negative_slope = _validate.slope(negative_slope)
-        self.constraint = _validate.one_of("constraint", constraint, base.CONSTRAINTS)
+        self.nonlinearity = validate.one_of("nonlinearity", nonlinearity, spec.NONLINEARITIES)
+        self.method = validate.one_of("method", method, spec.SEQUENCE_METHODS)
+        moduli = validate.moduli(nonlinearity, n, self.is_complex)
+        bias, learn_h0 = validate.flag("bias", bias), validate.flag("learn_h0", learn_h0)
+        self.negative_slope = validate.slope(negative_slope)
+        self.constraint = validate.one_of("constraint", constraint, base.CONSTRAINTS)
 
         real_kind = base.real_type(dtype, is_complex=self.is_complex)
         kind = real_kind.to_complex() if self.is_complex else real_kind
@@ -77,7 +77,7 @@ class RecurrentCell(base.Layer):
         self.register_parameter("weight_ih", parameter(n, self.input_size))
         self.register_parameter("bias", parameter(n, wanted=bias))
         self.register_parameter("h0", parameter(n, wanted=learn_h0))
-        phi_bias = parameter(moduli, wanted=_spec.NONLINEARITIES[nonlinearity].has_bias, real=True)
+        phi_bias = parameter(moduli, wanted=spec.NONLINEARITIES[nonlinearity].has_bias, real=True)
         self.register_parameter("nonlinearity_bias", phi_bias)
         self.reset_parameters()
 

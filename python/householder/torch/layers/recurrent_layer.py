@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from householder import _validate
+from householder._base import validate
 from householder.torch._base import checks, tracing
 from householder.torch._ops.packing import packed_reversal
 from householder.torch.layers.recurrent_cell import RecurrentCell, Sequences
@@ -69,17 +69,17 @@ class RecurrentLayer(tracing.Opaque):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.proj_size = _validate.integer("proj_size", proj_size, 0)
+        self.proj_size = validate.integer("proj_size", proj_size, 0)
         if self.proj_size:
             raise ValueError(f"proj_size is {proj_size}, expected 0, as in torch.nn.RNN")
-        self.input_size = _validate.integer("input_size", input_size, 1)
-        self.hidden_size = _validate.integer("hidden_size", hidden_size, 1 + self.cell_type.is_complex)
-        self.num_layers = _validate.integer("num_layers", num_layers, 1)
+        self.input_size = validate.integer("input_size", input_size, 1)
+        self.hidden_size = validate.integer("hidden_size", hidden_size, 1 + self.cell_type.is_complex)
+        self.num_layers = validate.integer("num_layers", num_layers, 1)
         self.nonlinearity = nonlinearity
-        self.bias = _validate.flag("bias", bias)
-        self.batch_first = _validate.flag("batch_first", batch_first)
-        self.dropout = _validate.number("dropout", dropout)
-        self.bidirectional = _validate.flag("bidirectional", bidirectional)
+        self.bias = validate.flag("bias", bias)
+        self.batch_first = validate.flag("batch_first", batch_first)
+        self.dropout = validate.number("dropout", dropout)
+        self.bidirectional = validate.flag("bidirectional", bidirectional)
         if not 0 <= self.dropout <= 1:
             raise ValueError(f"dropout is {dropout!r}, expected a number in [0, 1]")
         if dropout > 0 and self.num_layers == 1:
@@ -118,8 +118,8 @@ class RecurrentLayer(tracing.Opaque):
 
     def matrix(self, layer: int = 0, direction: int = 0) -> Tensor:
         """Form the recurrent matrix ``W`` of a layer, ``(hidden_size, hidden_size)``; direction 1 runs backwards."""
-        layer = _validate.integer("layer", layer, 0, self.num_layers - 1)
-        direction = _validate.integer("direction", direction, 0, self._directions - 1)
+        layer = validate.integer("layer", layer, 0, self.num_layers - 1)
+        direction = validate.integer("direction", direction, 0, self._directions - 1)
         return self.cells[self._directions * layer + direction].matrix()
 
     def reset_parameters(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from householder import _validate
+from householder._base import validate
 from householder.torch._base import checks
 from householder.torch.layers.linear import LinearLayer
 from householder.torch.layers.orthogonal import Orthogonal
@@ -86,7 +86,7 @@ class SVDLinear(LinearLayer):
         method: str = "auto",
     ) -> None:
         super().__init__(in_features, out_features)
-        self.margin = _validate.number("margin", margin)
+        self.margin = validate.number("margin", margin)
         if not 0 <= self.margin < 1:
             raise ValueError(f"margin is {margin!r}, expected a number in [0, 1)")
         k = min(self.in_features, self.out_features)

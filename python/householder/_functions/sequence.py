@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from householder import _spec, _validate
-from householder._api import backend_and_array
-from householder._batch import sum_to
-from householder._linear_map import columns_of
-from householder._types import Array, Sequence, SequenceGradients
+from householder._base import spec, validate
+from householder._base.batch import sum_to
+from householder._base.linear_map import columns_of
+from householder._base.types import Array, Sequence, SequenceGradients
+from householder._functions.apply import backend_and_array
 
 
 class _Extent(NamedTuple):
@@ -234,8 +234,8 @@ class SequenceVjp:
         """
         if grad_h is None and grad_last is None:
             raise ValueError("grad_h and grad_last are both None, expected at least one gradient")
-        grad_h = _validate.optional("grad_h", grad_h, self._sequence.u, self._states, self._backend)
-        grad_last = _validate.optional("grad_last", grad_last, self._sequence.u, self._last, self._backend)
+        grad_h = validate.optional("grad_h", grad_h, self._sequence.u, self._states, self._backend)
+        grad_last = validate.optional("grad_last", grad_last, self._sequence.u, self._last, self._backend)
         grads = self._pull(grad_h, grad_last)
         if grads.h0 is not None and self._h0 is not None:
             grads = grads._replace(h0=sum_to(grads.h0.reshape(self._last), self._h0))
@@ -245,29 +245,29 @@ class SequenceVjp:
 def validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
     """Check and arrange every argument with the backend of u."""
     backend, u = backend_and_array("u", raw.u)
-    n, _ = _validate.one_matrix(u, "a sequence", raw.form, raw.tau is not None)
+    n, _ = validate.one_matrix(u, "a sequence", raw.form, raw.tau is not None)
     x = backend.operand("x", raw.x, u)
-    sizes = None if raw.batch_sizes is None else _validate.batch_sizes(raw.batch_sizes)
+    sizes = None if raw.batch_sizes is None else validate.batch_sizes(raw.batch_sizes)
     extent = _extent(x, n, sizes)
     if raw.input_weight is None and x.shape[-1] != n:
         raise ValueError(f"x has shape {x.shape}, expected a last axis of n = {n} where there is no input_weight")
-    _validate.one_of("nonlinearity", raw.nonlinearity, _spec.NONLINEARITIES)
-    _validate.one_of("method", raw.method, _spec.SEQUENCE_METHODS)
-    moduli = _validate.bias_length(raw.nonlinearity, raw.nonlinearity_bias, n, u.dtype.kind == "c")
+    validate.one_of("nonlinearity", raw.nonlinearity, spec.NONLINEARITIES)
+    validate.one_of("method", raw.method, spec.SEQUENCE_METHODS)
+    moduli = validate.bias_length(raw.nonlinearity, raw.nonlinearity_bias, n, u.dtype.kind == "c")
     sequence = raw._replace(
         u=u,
         x=x,
         h0=_initial_states(raw.h0, u, extent, backend),
-        input_weight=_validate.optional("input_weight", raw.input_weight, u, (n, x.shape[-1]), backend),
-        bias=_validate.optional("bias", raw.bias, u, (n,), backend),
-        phases=_validate.phases(raw.phases, u, n, backend),
+        input_weight=validate.optional("input_weight", raw.input_weight, u, (n, x.shape[-1]), backend),
+        bias=validate.optional("bias", raw.bias, u, (n,), backend),
+        phases=validate.phases(raw.phases, u, n, backend),
         batch_sizes=sizes,
-        negative_slope=_validate.slope(raw.negative_slope),
-        nonlinearity_bias=_validate.optional(
+        negative_slope=validate.slope(raw.negative_slope),
+        nonlinearity_bias=validate.optional(
             "nonlinearity_bias", raw.nonlinearity_bias, u, (moduli,), backend, real=True
         ),
-        reverse=_validate.direction(raw.reverse, sizes),
-        tau=_validate.tau(raw.tau, u, raw.form, raw.phases, backend),
+        reverse=validate.direction(raw.reverse, sizes),
+        tau=validate.tau(raw.tau, u, raw.form, raw.phases, backend),
     )
     return backend, sequence, extent
 

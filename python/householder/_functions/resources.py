@@ -1,6 +1,7 @@
 """Threads and memory of the process."""
 
-from householder import _core, _torch_library, _validate
+from householder import _core
+from householder._base import torch_library, validate
 
 
 def set_num_threads(k: int) -> None:
@@ -20,7 +21,7 @@ def set_num_threads(k: int) -> None:
     >>> hh.get_num_threads()
     2
     """
-    _core.set_num_threads(_validate.integer("k", k, 1, 1024))
+    _core.set_num_threads(validate.integer("k", k, 1, 1024))
 
 
 def release_memory() -> None:
@@ -36,7 +37,7 @@ def release_memory() -> None:
     >>> hh.release_memory()
     """
     _core.release_memory()
-    _torch_library.release_memory()
+    torch_library.release_memory()
 
 
 def get_num_threads() -> int:

@@ -5,12 +5,13 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from householder import _core, _cpu, _spec, _validate
-from householder._batch import arrange, sum_to
-from householder._linear_map import DEFAULT, Columns, LinearMap, columns_of, default_columns
-from householder._types import WY, Array, Gradients, PhaseGradients, TauGradients
+from householder import _core
+from householder._base import cpu, spec, validate
+from householder._base.batch import arrange, sum_to
+from householder._base.linear_map import DEFAULT, Columns, LinearMap, columns_of, default_columns
+from householder._base.types import WY, Array, Gradients, PhaseGradients, TauGradients
 
-_BACKENDS: dict[type, Any] = {np.ndarray: _cpu}
+_BACKENDS: dict[type, Any] = {np.ndarray: cpu}
 
 
 def backend_and_array(name: str, value: Any) -> tuple[Any, Array]:
@@ -20,7 +21,7 @@ def backend_and_array(name: str, value: Any) -> tuple[Any, Array]:
         from householder._cuda.arrays import cupy_arrays
 
         backend = _BACKENDS[type(value)] = cupy_arrays()
-    backend = _cpu if backend is None else backend
+    backend = cpu if backend is None else backend
     return backend, backend.array(name, value)
 
 
@@ -87,7 +88,7 @@ def apply(
     """
     is_object = isinstance(u, (LinearMap, Columns))
     u, tau, phases, form, is_adjoint = columns_of(u) if is_object else (u, *DEFAULT)
-    if phases is None and type(u) is type(h) and _BACKENDS.get(type(u)) is _cpu and u.ndim == 2:
+    if phases is None and type(u) is type(h) and _BACKENDS.get(type(u)) is cpu and u.ndim == 2:
         try:
             c: Array = np.empty(h.shape, h.dtype)
             _core.forward(u, h, c, None, is_adjoint, method, False, form, tau)
@@ -97,11 +98,11 @@ def apply(
             return c
     backend, u = backend_and_array("u", u)
     h = backend.operand("h", h, u)
-    n, _ = _validate.reflections(u, form, tau is not None, h)
-    _validate.vectors("h", h, n, u)
-    phases = _validate.matrix_phases(phases, u, n, backend)
+    n, _ = validate.reflections(u, form, tau is not None, h)
+    validate.vectors("h", h, n, u)
+    phases = validate.matrix_phases(phases, u, n, backend)
     columns = _columns(u, tau, form, phases, backend)
-    _validate.one_of("method", method, _spec.METHODS)
+    validate.one_of("method", method, spec.METHODS)
     if phases is not None and phases.ndim > 1:  # the core takes one row of phases for all matrices
         factors = backend.xp.exp(1j * phases).astype(u.dtype)
         w = Columns(u, is_adjoint=is_adjoint)
@@ -120,8 +121,8 @@ forward = apply
 
 def _columns(u: Array, tau: Any, form: str, phases: Any, backend: Any) -> dict[str, Any]:
     """Return a backend's arguments for columns that are not the default."""
-    tau = _validate.tau(tau, u, form, phases, backend)
-    return {} if _validate.is_default(tau, form) else {"tau": tau, "form": form}
+    tau = validate.tau(tau, u, form, phases, backend)
+    return {} if validate.is_default(tau, form) else {"tau": tau, "form": form}
 
 
 def forward_tape(u: Any, h: Any) -> tuple[Array, Array]:
@@ -162,9 +163,9 @@ def forward_tape(u: Any, h: Any) -> tuple[Array, Array]:
     u, phases, is_adjoint = default_columns("forward_tape", u)
     backend, u = backend_and_array("u", u)
     h = backend.operand("h", h, u)
-    n, _ = _validate.one_matrix(u, "forward_tape", h=h)
-    _validate.vectors("h", h, n, u)
-    phases = _validate.phases(phases, u, n, backend)
+    n, _ = validate.one_matrix(u, "forward_tape", h=h)
+    validate.vectors("h", h, n, u)
+    phases = validate.phases(phases, u, n, backend)
     tape = backend.forward_tape(u, h, phases, is_adjoint)
     return tape[..., 0, :].copy(), tape
 
@@ -221,29 +222,29 @@ def backward(
     u, tau, phases, form, is_adjoint = columns_of(u)
     backend, u = backend_and_array("u", u)
     h = backend.operand("h", h, u)
-    n, m = _validate.reflections(u, form, tau is not None, h)
-    _validate.vectors("h", h, n, u)
+    n, m = validate.reflections(u, form, tau is not None, h)
+    validate.vectors("h", h, n, u)
     grad_c = backend.operand("grad_c", grad_c, u)
-    phases = _validate.phases(phases, u, n, backend)
+    phases = validate.phases(phases, u, n, backend)
     columns = _columns(u, tau, form, phases, backend)
-    _validate.one_of("method", method, _spec.METHODS)
+    validate.one_of("method", method, spec.METHODS)
     if tape is not None:
         if columns:
             raise ValueError("tape is for trapezoidal columns without tau: leave the tape out")
-        _validate.one_matrix(u, "backward with a tape")
-        _validate.one_of("method", method, ("auto", "reflections"))
-        _validate.shape("grad_c", grad_c, h.shape)
+        validate.one_matrix(u, "backward with a tape")
+        validate.one_of("method", method, ("auto", "reflections"))
+        validate.shape("grad_c", grad_c, h.shape)
         tape = backend.operand("tape", tape, u)
-        _validate.shape("tape", tape, (*h.shape[:-1], m + 1, n))
+        validate.shape("tape", tape, (*h.shape[:-1], m + 1, n))
         if backend.xp is np and not np.array_equal(tape[..., m, :], h, equal_nan=True):  # a device would be waited for
             raise ValueError("tape does not end in h: pass the tape that forward_tape returned for this h")
         grads = backend.backward_tape(u, tape, grad_c, phases, is_adjoint)
     elif u.ndim == 2:
-        _validate.shape("grad_c", grad_c, h.shape)
+        validate.shape("grad_c", grad_c, h.shape)
         grads = backend.backward(u, h, grad_c, phases, is_adjoint, method, **columns)
     else:
         batch = arrange(u.shape, h.shape)
-        _validate.shape("grad_c", grad_c, (*batch.shape, n))
+        validate.shape("grad_c", grad_c, (*batch.shape, n))
         gathered = (batch.gather(a, backend.xp) for a in (h, grad_c))
         grad_u, grad_h, *others = backend.backward(u, *gathered, phases, is_adjoint, method, **columns)
         grads = grad_u, sum_to(batch.scatter(grad_h, backend.xp), h.shape), *others
@@ -281,8 +282,8 @@ def matrix(u: Any) -> Array:
     """
     u, tau, phases, form, is_adjoint = columns_of(u)
     backend, u = backend_and_array("u", u)
-    n, _ = _validate.reflections(u, form, tau is not None)
-    phases = _validate.matrix_phases(phases, u, n, backend)
+    n, _ = validate.reflections(u, form, tau is not None)
+    phases = validate.matrix_phases(phases, u, n, backend)
     columns = _columns(u, tau, form, phases, backend)
     w: Array
     if phases is None or phases.ndim == 1:
@@ -325,6 +326,6 @@ def wy(u: Any) -> WY:
     if phases is not None or is_adjoint:
         raise ValueError("wy takes reflections alone, but u is W with phases or an adjoint: pass W.u")
     backend, u = backend_and_array("u", u)
-    _validate.reflections(u)
+    validate.reflections(u)
     form: WY = backend.wy(u)
     return form

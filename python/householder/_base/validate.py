@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from householder._spec import FORMS, NONLINEARITIES, of_delta_rule, of_phases, of_tau
-from householder._types import Array
+from householder._base.spec import FORMS, NONLINEARITIES, of_delta_rule, of_phases, of_tau
+from householder._base.types import Array
 
 
 def reflections(u: Any, columns: Any = "trapezoidal", has_tau: bool = False, h: Any = None) -> tuple[int, int]:

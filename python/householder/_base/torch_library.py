@@ -15,7 +15,9 @@ _loaded: CDLL | None = None
 def path() -> Path | None:
     """Return where the library is, or None on systems without it."""
     suffix = "dylib" if sys.platform == "darwin" else "so"
-    found = Path(__file__).parent / "lib" / f"libhouseholder_torch.{suffix}"  # beside modules it would look like one
+    found = (
+        Path(__file__).parents[1] / "lib" / f"libhouseholder_torch.{suffix}"
+    )  # beside modules it would look like one
     return found if found.exists() else None
 
 

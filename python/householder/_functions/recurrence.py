@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from householder import _core, _cpu
-from householder._linear_map import columns_of
-from householder._sequence import validated
-from householder._types import Array, Sequence
+from householder import _core
+from householder._base import cpu
+from householder._base.linear_map import columns_of
+from householder._base.types import Array, Sequence
+from householder._functions.sequence import validated
 
 
 class Recurrence:
@@ -62,8 +63,8 @@ class Recurrence:
         method: str = "auto",
     ) -> None:
         u, tau, phases, form, is_adjoint = columns_of(u)
-        u = _cpu.array("u", u)
-        width = u.shape[:1] if input_weight is None else _cpu.operand("input_weight", input_weight, u).shape[-1:]
+        u = cpu.array("u", u)
+        width = u.shape[:1] if input_weight is None else cpu.operand("input_weight", input_weight, u).shape[-1:]
         x = np.empty((0, 1, *width), u.dtype)
         parameters = input_weight, bias, phases
         options = nonlinearity, negative_slope, nonlinearity_bias, is_adjoint, False, method, tau, form
@@ -76,7 +77,7 @@ class Recurrence:
     def __setstate__(self, parameters: Sequence) -> None:
         self._parameters = parameters
         self._dtype = parameters.u.dtype
-        self._native = _core.Recurrence(*_cpu.native_arguments(parameters, 0, 1))
+        self._native = _core.Recurrence(*cpu.native_arguments(parameters, 0, 1))
 
     def step(self, h: Array, x: Array) -> Array:
         """Return the state that follows ``h`` with the input ``x``.
@@ -97,7 +98,7 @@ class Recurrence:
         TypeError, ValueError
             Another dtype, or shapes that do not fit.
         """
-        h = _cpu.array("h", h, self._dtype)
+        h = cpu.array("h", h, self._dtype)
         following = np.empty(h.shape, self._dtype)
-        self._native.step(_cpu.array("x", x, self._dtype), h, following)
+        self._native.step(cpu.array("x", x, self._dtype), h, following)
         return following

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from householder import _core
-from householder._cpu import dtype_of
-from householder._spec import METHODS, MOST
-from householder._validate import integer
+from householder._base.cpu import dtype_of
+from householder._base.spec import METHODS, MOST
+from householder._base.validate import integer
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike

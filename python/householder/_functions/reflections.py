@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from householder import _spec, _validate
-from householder._api import apply, backend_and_array, matrix
-from householder._linear_map import LinearMap
-from householder._types import Array
+from householder._base import spec, validate
+from householder._base.linear_map import LinearMap
+from householder._base.types import Array
+from householder._functions.apply import apply, backend_and_array, matrix
 
 
 class Reflections(LinearMap):
@@ -65,13 +65,13 @@ class Reflections(LinearMap):
     _apply, _matrix = staticmethod(apply), staticmethod(matrix)
 
     def __init__(self, u: Any, tau: Any = None, phases: Any = None, columns: str = "trapezoidal"):
-        _validate.one_of("columns", columns, _spec.FORMS)
+        validate.one_of("columns", columns, spec.FORMS)
         backend, u = backend_and_array("u", u)
-        n, _ = _validate.reflections(u, columns, tau is not None)
+        n, _ = validate.reflections(u, columns, tau is not None)
         if phases is not None:
-            _validate.not_both(phases, tau)
-            phases = _validate.matrix_phases(phases, u, n, backend)
-        tau = _validate.tau(tau, u, columns, phases, backend)
+            validate.not_both(phases, tau)
+            phases = validate.matrix_phases(phases, u, n, backend)
+        tau = validate.tau(tau, u, columns, phases, backend)
         self.u, self.tau, self.phases, self.columns, self.is_adjoint = u, tau, phases, columns, False
 
     @staticmethod

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from householder._delta import Call, DeltaVjp
-from householder._types import Delta
+from householder._base.types import Delta
+from householder._functions.delta import Call, DeltaVjp
 
 
 def linear_attention(

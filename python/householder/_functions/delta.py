@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from householder import _core, _validate
-from householder._cpu import array, operand
-from householder._types import Array, Delta, DeltaGradients
+from householder import _core
+from householder._base import validate
+from householder._base.cpu import array, operand
+from householder._base.types import Array, Delta, DeltaGradients
 
 
 def delta_rule(
@@ -217,12 +218,12 @@ class Call(NamedTuple):
         needed = {name: operand(name, value, q, like="q") for name, value in needed.items()}
         g = None if g is None else operand("g", g, q, like="q")
         shapes = {name: a.shape for name, a in needed.items()}
-        sizes = _validate.delta_sizes(q.shape, shapes, None if g is None else g.shape, num_householder)
-        offsets = _validate.delta_offsets(q.shape, cu_seqlens)
+        sizes = validate.delta_sizes(q.shape, shapes, None if g is None else g.shape, num_householder)
+        offsets = validate.delta_offsets(q.shape, cu_seqlens)
         states = len(offsets) - 1, sizes[1], sizes[2], sizes[3]
         initial_state = _optional("initial_state", initial_state, q, states)
-        scale = sizes[2] ** -0.5 if scale is None else _validate.number("scale", scale)
-        normalize = _validate.flag("use_qk_l2norm_in_kernel", normalize)
+        scale = sizes[2] ** -0.5 if scale is None else validate.number("scale", scale)
+        normalize = validate.flag("use_qk_l2norm_in_kernel", normalize)
         options = sizes, offsets, g is not None and g.ndim == 4, scale, normalize
         return cls((q, needed["k"], needed["v"], needed.get("beta"), g, initial_state), options, states)
 
@@ -238,7 +239,7 @@ class Call(NamedTuple):
 
     def _run(self, output_final_state: Any, kept: Array | None) -> Delta:
         """Run forward, and fill ``kept`` with the states from which a backward pass starts again."""
-        is_wanted = _validate.flag("output_final_state", output_final_state)
+        is_wanted = validate.flag("output_final_state", output_final_state)
         q, v = self.operands[0], self.operands[2]
         results = Delta(np.empty((*q.shape[:2], *v.shape[2:]), q.dtype), np.empty(self.states, q.dtype))
         _core.delta_forward((*self.operands, None), self.options, *results, kept, False)
@@ -249,5 +250,5 @@ def _optional(name: str, value: Any, q: Array, expected: tuple[int, ...]) -> Arr
     if value is None:
         return None
     a = operand(name, value, q, like="q")
-    _validate.shape(name, a, expected)
+    validate.shape(name, a, expected)
     return a

@@ -7,7 +7,7 @@ has its own matrix. The native call takes ``(count, rows, n)``, so the axes with
 from types import ModuleType
 from typing import NamedTuple
 
-from householder._types import Array
+from householder._base.types import Array
 
 
 class Batch(NamedTuple):

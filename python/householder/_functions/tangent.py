@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from householder import _validate
-from householder._api import backend_and_array
-from householder._batch import arrange
-from householder._linear_map import default_columns
-from householder._norms import power_of_two
-from householder._types import Array
+from householder._base import validate
+from householder._base.batch import arrange
+from householder._base.linear_map import default_columns
+from householder._base.norms import power_of_two
+from householder._base.types import Array
+from householder._functions.apply import backend_and_array
 
 
 def jvp(
@@ -65,12 +65,12 @@ def jvp(
         backend.operand(name, value, u)
         for name, value in (("h", h), ("tangent_u", tangent_u), ("tangent_h", tangent_h))
     )
-    n, _ = _validate.reflections(u, h=h)
-    _validate.vectors("h", h, n, u)
-    _validate.shape("tangent_u", tangent_u, u.shape)
-    _validate.shape("tangent_h", tangent_h, h.shape)
-    phases = _validate.phases(phases, u, n, backend)
-    tangent_phases = _validate.optional("tangent_phases", tangent_phases, u, (n,), backend, real=True)
+    n, _ = validate.reflections(u, h=h)
+    validate.vectors("h", h, n, u)
+    validate.shape("tangent_u", tangent_u, u.shape)
+    validate.shape("tangent_h", tangent_h, h.shape)
+    phases = validate.phases(phases, u, n, backend)
+    tangent_phases = validate.optional("tangent_phases", tangent_phases, u, (n,), backend, real=True)
     if (phases is None) != (tangent_phases is None):
         raise ValueError("only one of W's phases and tangent_phases is given, expected both or neither")
     arrange(u.shape, h.shape)

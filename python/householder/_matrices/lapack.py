@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from householder import _cpu, _validate
-from householder._parameters import normalize
-from householder._types import Array
+from householder._base import cpu, validate
+from householder._base.types import Array
+from householder._matrices.parameters import normalize
 
 
 def to_lapack(u: Any) -> tuple[Array, Array]:
@@ -40,7 +40,7 @@ def to_lapack(u: Any) -> tuple[Array, Array]:
     array([0.72, 2.  ])
     """
     u = _real("u", u)
-    n, m = _validate.reflections(u)
+    n, m = validate.reflections(u)
     a = normalize(u)
     first = np.diagonal(a, axis1=-2, axis2=-1).copy()
     zero = np.logical_not(a.any(axis=-2))
@@ -92,11 +92,11 @@ def from_lapack(a: Any, tau: Any) -> Array:
     True
     """
     a = _real("a", a)
-    tau = _cpu.operand("tau", tau, a)
+    tau = cpu.operand("tau", tau, a)
     if a.ndim < 2 or not 1 <= a.shape[-1] <= a.shape[-2]:
         raise ValueError(f"a has shape {a.shape}, expected (..., n, m) with 1 <= m <= n")
     n, m = a.shape[-2:]
-    _validate.shape("tau", tau, (*a.shape[:-2], m))
+    validate.shape("tau", tau, (*a.shape[:-2], m))
     u: Array = np.tril(a, -1)
     u[..., range(m), range(m)] = 1
     expected = 2 / np.square(u).sum(axis=-2)
@@ -109,7 +109,7 @@ def from_lapack(a: Any, tau: Any) -> Array:
 
 
 def _real(name: str, value: Any) -> Array:
-    a = _cpu.array(name, value)
+    a = cpu.array(name, value)
     if a.dtype.kind == "c":
         raise ValueError(
             f"{name} has dtype {a.dtype}, expected a real one: LAPACK's complex reflectors are not Hermitian"

@@ -5,9 +5,9 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import DTypeLike
 
-from householder import _spec, _validate
-from householder._cpu import dtype_of
-from householder._types import Array, ComplexType, RealType
+from householder._base import spec, validate
+from householder._base.cpu import dtype_of
+from householder._base.types import Array, ComplexType, RealType
 
 Size = int | tuple[int, ...]
 
@@ -70,7 +70,7 @@ def haar(
     unitary = dtype.kind == "c"
     n, k, shape = sizes(n, m, size, unitary)
     if not isinstance(rng, np.random.Generator):
-        rng = np.random.default_rng(None if rng is None else _validate.seed(rng, "numpy.random.Generator"))
+        rng = np.random.default_rng(None if rng is None else validate.seed(rng, "numpy.random.Generator"))
     u = np.empty((*shape, n, k), dtype)
     with_phases = unitary and m is None
     phases = np.empty((*shape, n), u.real.dtype)
@@ -83,9 +83,9 @@ def haar(
 
 def sizes(n: Any, m: Any, size: Any, unitary: bool) -> tuple[int, int, tuple[int, ...]]:
     """Return the length of a column, the number of columns, and the shape of the array of matrices."""
-    n = _validate.integer("n", n, 1 + unitary, _spec.MOST)
-    k = n - unitary if m is None else _validate.integer("m", m, 1, n - unitary)
-    return n, k, tuple(_validate.integer("size", each, 0) for each in (size if isinstance(size, tuple) else (size,)))
+    n = validate.integer("n", n, 1 + unitary, spec.MOST)
+    k = n - unitary if m is None else validate.integer("m", m, 1, n - unitary)
+    return n, k, tuple(validate.integer("size", each, 0) for each in (size if isinstance(size, tuple) else (size,)))
 
 
 def _draw(n: int, k: int, rng: "np.random.Generator", unitary: bool) -> Array:

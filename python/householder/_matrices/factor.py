@@ -5,11 +5,11 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from householder import _validate
-from householder._api import backend_and_array, backward, matrix
-from householder._linear_map import Columns
-from householder._tangent import jvp
-from householder._types import Array
+from householder._base import validate
+from householder._base.linear_map import Columns
+from householder._base.types import Array
+from householder._functions.apply import backend_and_array, backward, matrix
+from householder._functions.tangent import jvp
 
 POLISHED = 0.05
 """The largest error that rounding may leave in a first factorisation of a product."""
@@ -76,7 +76,7 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
     if q.ndim < 2 or q.shape[-2] != q.shape[-1] or q.shape[-1] < 1 + unitary:
         raise ValueError(f"q has shape {q.shape}, expected (..., n, n) with n >= {1 + unitary}")
     n = q.shape[-1]
-    m = n - unitary if m is None else _validate.integer("m", m, 1, n - unitary)
+    m = n - unitary if m is None else validate.integer("m", m, 1, n - unitary)
     if q.ndim == 2:
         u, phases = _factor_one(backend, q, m, "q")
     else:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from householder import _validate
+from householder._base import validate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -179,7 +179,7 @@ def columns_of(w: Any) -> Columns:
 def default_columns(function: str, w: Any) -> tuple[Any, Any, bool]:
     """Return u, the phases and whether the adjoint is meant, for a function of trapezoidal columns without tau."""
     u, tau, phases, form, is_adjoint = columns_of(w)
-    if not _validate.is_default(tau, form):
+    if not validate.is_default(tau, form):
         raise ValueError(f"{function} takes trapezoidal columns without tau, but u is W of others: apply takes these")
     return u, phases, is_adjoint
 
@@ -195,4 +195,4 @@ def frame_columns(w: Any) -> tuple[Any, Any]:
 def refuse(name: str, value: Any) -> None:
     """Expect an array, not an object that an array library would convert to a matrix."""
     if isinstance(value, LinearMap):
-        raise TypeError(f"{name} is {_validate.kind_of(value)}, expected an array: W.u are its columns, W.matrix() W")
+        raise TypeError(f"{name} is {validate.kind_of(value)}, expected an array: W.u are its columns, W.matrix() W")

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from householder import _validate
-from householder._api import backend_and_array, forward, matrix
-from householder._linear_map import Columns, frame_columns
-from householder._types import Array
+from householder._base import validate
+from householder._base.linear_map import Columns, frame_columns
+from householder._base.types import Array
+from householder._functions.apply import backend_and_array, forward, matrix
 
 
 def frame(u: Any) -> Array:
@@ -38,8 +38,8 @@ def frame(u: Any) -> Array:
     """
     u, phases = frame_columns(u)
     backend, u = backend_and_array("u", u)
-    n, m = _validate.reflections(u)
-    phases = _validate.matrix_phases(phases, u, n, backend)
+    n, m = validate.reflections(u)
+    phases = validate.matrix_phases(phases, u, n, backend)
     columns = first_columns(Columns(u), m, backend.xp, forward, matrix)
     if phases is not None:
         columns = columns * backend.xp.exp(1j * phases[..., None, :m]).astype(u.dtype)

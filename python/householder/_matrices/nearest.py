@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from householder._api import backend_and_array
-from householder._types import Array
+from householder._base.types import Array
+from householder._functions.apply import backend_and_array
 
 
 def nearest(a: Any) -> Array:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from householder import reference
-from householder._types import Array, SequenceGradients
+from householder._base.types import Array, SequenceGradients
 
 
 class Nonlinearity(NamedTuple):

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from householder import _core, _linear_map, _spec, _validate
-from householder._types import WY, Array, Sequence, SequenceGradients
+from householder import _core
+from householder._base import linear_map, spec, validate
+from householder._base.types import WY, Array, Sequence, SequenceGradients
 
 xp = np
-NAMES = {np.dtype(name): name for name in _spec.CORE}
+NAMES = {np.dtype(name): name for name in spec.CORE}
 DOUBLE = np.dtype(np.float64)
-REAL = {dtype: np.dtype(_spec.DTYPES[name].real) for dtype, name in NAMES.items()}
+REAL = {dtype: np.dtype(spec.DTYPES[name].real) for dtype, name in NAMES.items()}
 
 
 def array(name: str, value: Any, integers: np.dtype[Any] = DOUBLE) -> Array:
@@ -30,8 +31,8 @@ def array(name: str, value: Any, integers: np.dtype[Any] = DOUBLE) -> Array:
     """
     if type(value) is np.ndarray and value.flags.carray and value.dtype in NAMES:
         return value
-    _validate.no_mask(name, value)
-    _linear_map.refuse(name, value)
+    validate.no_mask(name, value)
+    linear_map.refuse(name, value)
     try:
         a = _shared(name, value) if hasattr(value, "__dlpack__") else np.asarray(value)
     except ValueError as error:
@@ -53,7 +54,7 @@ def _shared(name: str, value: Any) -> Array:
     try:
         return np.from_dlpack(value)
     except Exception as error:  # of any kind, by the library
-        kind = _validate.kind_of(value)
+        kind = validate.kind_of(value)
         raise TypeError(
             f"{name} is {kind} that NumPy cannot read without a copy, expected a numpy.ndarray: {error}"
         ) from error

@@ -2,16 +2,16 @@
 
 One matrix at a time: ``u (n, m)``, vectors are the last axis of ``h (..., n)``. Any dtype is accepted and
 computed in double precision. Every function states its equation; the names are the paper's. Sequences
-follow in :mod:`householder.reference_sequence`, the delta rule and linear attention in
-:mod:`householder.reference_delta`.
+follow in :mod:`householder.reference.sequence`, the delta rule and linear attention in
+:mod:`householder.reference.delta`.
 """
 
 import numpy as np
 
-from householder._norms import power_of_two
-from householder._types import Array
-from householder.reference_delta import delta_rule_backward as delta_rule_backward
-from householder.reference_delta import delta_rule_forward as delta_rule_forward
+from householder._base.norms import power_of_two
+from householder._base.types import Array
+from householder.reference.delta import delta_rule_backward as delta_rule_backward
+from householder.reference.delta import delta_rule_forward as delta_rule_forward
 
 Gradients = tuple[Array, Array, Array | None]
 """Gradients of u, h and phases."""

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from householder import _cpu, _validate
-from householder._norms import power_of_two, vanishes
-from householder._types import Array
+from householder._base import cpu, validate
+from householder._base.norms import power_of_two, vanishes
+from householder._base.types import Array
 
 
 def normalize(u: Any) -> Array:
@@ -36,8 +36,8 @@ def normalize(u: Any) -> Array:
     array([[ 0.6,  0. ],
            [ 0.8, -0.5]])
     """
-    u = _cpu.array("u", u)
-    n, m = _validate.reflections(u)
+    u = cpu.array("u", u)
+    n, m = validate.reflections(u)
     unit: Array = np.tril(u)
     # Real and imaginary parts on a last axis: complex division overflows where real division does not.
     columns = unit.view(unit.real.dtype).reshape(*unit.shape, 1 + (u.dtype.kind == "c"))[..., : m - (m == n), :]
@@ -73,8 +73,8 @@ def snap(u: Any) -> Array:
     array([[ 1.,  0.],
            [ 2., -1.]])
     """
-    snapped: Array = _cpu.array("u", u).copy()
-    n, m = _validate.reflections(snapped)
+    snapped: Array = cpu.array("u", u).copy()
+    n, m = validate.reflections(snapped)
     if m == n:
         last = snapped[..., -1, -1]
         snapped[..., -1, -1] = np.where(last <= 0, -1, np.where(last > 0, 1, last))
@@ -109,11 +109,11 @@ def real_form(w: Any, axis: int | None = None) -> Array:
     >>> hh.real_form(np.array([[1j]])) @ hh.real_form(np.array([2 + 3j]), axis=-1)  # i (2 + 3i) = -3 + 2i
     array([-3.,  2.])
     """
-    w = _cpu.array("w", w)
+    w = cpu.array("w", w)
     if w.dtype.kind != "c":
         raise TypeError(f"w has dtype {w.dtype}, expected complex64 or complex128")
     if axis is not None:
-        return np.concatenate([w.real, w.imag], axis=_validate.integer("axis", axis, -w.ndim, w.ndim - 1))
+        return np.concatenate([w.real, w.imag], axis=validate.integer("axis", axis, -w.ndim, w.ndim - 1))
     if w.ndim < 2 or w.shape[-1] != w.shape[-2]:
         raise ValueError(f"w has shape {w.shape}, expected square matrices (..., k, k); vectors need an axis")
     return np.block([[w.real, -w.imag], [w.imag, w.real]])

@@ -9,7 +9,7 @@ Linear attention has no ``beta``: ``S_t = Diag(exp g_t) S_{t-1} + k_t v_t'``.
 
 import numpy as np
 
-from householder._types import Array, DeltaGradients
+from householder._base.types import Array, DeltaGradients
 
 
 def delta_rule_forward(

@@ -1,0 +1,1 @@
+"""The functions of NumPy's and CuPy's arrays."""

@@ -1,0 +1,1 @@
+"""Matrices and their reflections: factors, frames, random and nearest matrices, LAPACK's format."""
