@@ -86,6 +86,7 @@ OF_TYPES_OF_ATTENTION = [
     Mistake("k", F((1, 6, 1, 3), np.float32)),
     Mistake("v", None, says="expected"),
     Mistake("scale", True),
+    Mistake("scale", F(()), says="expected a number"),
     Mistake("scale", "big"),
     Mistake("output_final_state", 1),
     Mistake("use_qk_l2norm_in_kernel", 1),
