@@ -2,9 +2,7 @@
 
 import inspect
 import os
-import sys
 from collections.abc import Callable
-from functools import wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 import householder as hh
 from householder._base import spec
+from tests.tester.objects import of_arrays as of_arrays
 
 REAL_DTYPES = list(spec.REAL)
 COMPLEX_DTYPES = list(spec.COMPLEX)
@@ -120,19 +119,6 @@ class Problem(NamedTuple):
     @property
     def options(self):
         return {} if self.phases is None else {"phases": self.phases}
-
-
-def of_arrays(function):
-    """The function of W with the arguments of ``Reflections`` in W's place, and ``transpose`` for the adjoint."""
-    root, *parts = function.__module__.split(".")
-    library = sys.modules[f"{root}.{parts[0]}" if parts[0] in ("torch", "jax") else root]
-
-    @wraps(function)
-    def call(u, *arguments, tau=None, phases=None, columns="trapezoidal", transpose=False, **options):
-        w = library.Reflections(u, tau, phases, columns)
-        return function(w.H if transpose else w, *arguments, **options)
-
-    return call
 
 
 def product(u, phases=None):

@@ -35,10 +35,13 @@ class _Disturb(torch.autograd.Function):
 
 
 def _disturb(t):
+    """Add noise of this relative size; numbers below the normal ones of that precision lose more."""
     if _noise is None or not t.numel():
         return t.clone()
     level, generator = _noise
     size = t.detach().abs().amax(-1, keepdim=True) if t.dim() else t.detach().abs()
+    normal = torch.finfo(torch.float32 if level > 1e-12 else torch.float64).tiny
+    size = torch.where(size > 0, size.clamp_min(normal), size)
     return t + level * size * torch.randn(t.shape, generator=generator, dtype=t.dtype)
 
 

@@ -4,13 +4,13 @@ import numpy as np
 import oracle
 import sizes
 import torch
+from objects import of_arrays
 from problem import Problem
 from source import COMPLEX, REAL
 
 import householder.torch as ht
 from kinds import functions
 from kinds.functions import METHODS, axes, smallest
-from tests.conftest import of_arrays
 
 MORE_COLUMNS = 70
 """The n up to which there are more columns than rows: the oracle's graph has several n x n matrices a column."""

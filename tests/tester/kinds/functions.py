@@ -3,12 +3,12 @@
 import oracle
 import sizes
 import torch
+from objects import of_arrays
 from problem import Problem
 from source import COMPLEX, HALF, REAL
 
 import householder.torch as ht
 from householder._base import spec
-from tests.conftest import of_arrays
 
 METHODS = ("auto", *spec.METHODS)  # twice as often as the others
 SEQUENCE_METHODS = ("auto", *spec.SEQUENCE_METHODS)

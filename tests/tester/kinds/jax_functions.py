@@ -3,6 +3,7 @@
 import compare
 import numpy as np
 import torch
+from objects import of_arrays
 from problem import outputs
 from treatments import cotangents, exact, gradients, named, product, shapes_of, subset
 
@@ -30,7 +31,8 @@ def check(source, problem, record, told):
     wanted, weights, is_compiled = subset(source, problem), cotangents(source, shapes_of(problem)), source.flag()
     told.append(f"{problem.describe()}: householder.jax, gradients of {wanted}, compiled: {is_compiled}")
     given = {key: jax.numpy.asarray(t.numpy()) for key, t in problem.tensors.items()}
-    function_of_jax = getattr(hj, problem.name.removeprefix("ht.").removesuffix(" of columns"))
+    name = problem.name.removeprefix("ht.").removesuffix(" of columns")
+    function_of_jax = of_arrays(getattr(hj, name)) if name in ("apply", "matrix", "rnn") else getattr(hj, name)
     factors = [None if w is None else jax.numpy.asarray(w.resolve_conj().numpy()) for w in weights]
 
     def total(free):
