@@ -11,7 +11,7 @@ import householder as hh
 import householder.torch as ht
 from householder._cuda.arrays import Arrays
 from householder._functions import apply
-from householder.torch._ops import dispatcher
+from householder.torch._ops import devices, dispatcher, operator
 from tests.cases.torch import CASES
 from tests.conftest import Backend, problem
 from tests.cuda import cuda_standin
@@ -85,11 +85,12 @@ def _strictly(monkeypatch, request):
     """Below the door, where all tensors but batch sizes are the device's, nothing is excused."""
     request.getfixturevalue("on_cuda")
 
-    def strict(*arguments, launch=dispatcher.launch):
+    def strict(*arguments):
         with NoWaiting():
-            return launch(*arguments)
+            return devices.launch(*arguments)
 
-    monkeypatch.setattr(dispatcher, "launch", strict)
+    for module in (operator, dispatcher):
+        monkeypatch.setattr(module, "launch", strict)
 
 
 LARGE = torch.randn(40, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()

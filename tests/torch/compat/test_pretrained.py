@@ -179,9 +179,9 @@ def calls(monkeypatch):
     called = []
 
     def counted(function):
-        def call(*tensors, **options):
-            called.append(tensors[0].shape)
-            return function(*tensors, **options)
+        def call(*arguments, **options):
+            called.append(function)
+            return function(*arguments, **options)
 
         return call
 
@@ -286,10 +286,10 @@ def test_convolutions_of_single_tokens_are_ours(dtype, tokens, length):
 def test_decoding_updates_the_states_of_the_cache_in_place(qwen, monkeypatch):
     ids, run, states = torch.arange(1, 9)[None], pretrained.run, []
 
-    def noted(*operands, in_place):
-        o, last = run(*operands, in_place=in_place)
+    def noted(inputs, *, in_place, **options):
+        o, last = run(inputs, **options, in_place=in_place)
         if in_place:
-            states.append((operands[3], last))
+            states.append((inputs.initial_state, last))
         return o, last
 
     monkeypatch.setattr(pretrained, "run", noted)
