@@ -163,13 +163,13 @@ _KNOWN = {"numpy": Numpy, "cupy": Cupy, "torch": Torch}
 
 
 @cache
-def library(name: str) -> Library:
+def _library(name: str) -> Library:
     return _KNOWN[name](import_module(f"array_api_compat.{name}"))
 
 
 def library_of(a: Any) -> Library:
     """Choose the library by the type of an array or its base types."""
-    return library(_name(a.__class__))
+    return _library(_name(a.__class__))
 
 
 @cache
