@@ -13,7 +13,7 @@ from householder._cuda.arrays import Arrays
 from householder._functions import apply
 from householder.torch._ops import devices, dispatcher, operator
 from tests.cases.torch import CASES
-from tests.conftest import Backend, problem
+from tests.conftest import Backend, of_arrays, problem
 from tests.cuda import cuda_standin
 from tests.cuda.test_launch_torch import on_cuda as on_cuda
 from tests.numpy.test_sequence import Case
@@ -158,7 +158,7 @@ def test_cupy_arrays_never_wait(monkeypatch, dtype):
     p = problem(9, 4, 6, dtype)
     for function, args in ((hh.forward, (p.u, p.h)), (hh.backward, (p.u, p.h, p.g)), (hh.matrix, (p.u,))):
         cupy(function, *args)
-        cupy(function, *args, **p.options)
+        cupy(of_arrays(function), *args, **p.options)
     for sizes in (None, [3, 2, 2]):
         case = Case(dtype, 8, 3, 3, 3, width=2, bias=True, sizes=sizes)
         case.forward(cupy)
