@@ -89,63 +89,95 @@ def _sigmoid(lib: Library, a: Array) -> Array:
 
 
 def _sequence(lib: Library, operands: Sequence[Array], state: Array) -> tuple[Array, Array]:
-    """Run q, k, v, g and perhaps beta of ``(B, heads, steps, ..)``: whole chunks, then what is left."""
-    v, steps = operands[2], operands[2].shape[2]
-    whole = steps - steps % _CHUNK
-    outputs = [v[:, :, :0, :]]
-    if whole:
-        chunks = [
-            lib.xp.reshape(x[:, :, :whole, :], (*x.shape[:2], whole // _CHUNK, _CHUNK, x.shape[-1])) for x in operands
-        ]
-        state, o = lib.scan(lambda state, *parts: _chunk(lib, state, *parts), state, chunks, 2, False)
-        outputs.append(lib.xp.reshape(o, (*v.shape[:2], whole, v.shape[-1])))
-    if whole < steps:
-        # Steps beyond the end have zero keys and no gate: they change nothing.
-        beyond = (1 << (steps - whole - 1).bit_length()) - (steps - whole)
-        state, o = _chunk(lib, state, *(_padded(lib, x[:, :, whole:, :], 0, beyond) for x in operands))
-        outputs.append(o[:, :, : steps - whole, :])
-    return lib.xp.concat(outputs, axis=2), state
+    """Run q, k, v, g and perhaps beta of ``(B, heads, steps, ..)``: all chunks at once but for their states."""
+    steps = operands[2].shape[2]
+    if not steps:
+        return operands[2], state
+    size = min(_CHUNK, 1 << (steps - 1).bit_length())
+    chunks = -(-steps // size)
+    # Steps beyond the end have zero keys and no gate: they change nothing.
+    padded = (_padded(lib, x, 0, chunks * size - steps) for x in operands)
+    o, state = _chunks(lib, state, *(lib.xp.reshape(x, (*x.shape[:2], chunks, size, x.shape[-1])) for x in padded))
+    return lib.xp.reshape(o, (*o.shape[:2], chunks * size, o.shape[-1]))[:, :, :steps, :], state
 
 
-def _chunk(
+def _chunks(
     lib: Library, state: Array, q: Array, k: Array, v: Array, g: Array, beta: Array | None = None
 ) -> tuple[Array, Array]:
-    """Run ``2^i`` steps, pairing the halves of blocks of 2, 4, .. steps; return the state and the outputs.
+    r"""Run chunks of ``2^i`` steps ``(B, heads, chunks, 2^i, K)``, pairing the halves of blocks of 2, 4, .. steps.
+
+    Decays aside, the steps of a chunk write :math:`D = T^{-1} \mathrm{diag}(\beta) (V - K S)` to its state S, with
+    :math:`T = I + \mathrm{stril}(\mathrm{diag}(\beta) K K^*)`. The inverse is a product with a factor for each size of
+    blocks, which subtracts multiples of first halves from second halves: nothing is solved. D depends on S by a
+    product, and so does the next state, which is the only recurrence.
 
     Decays from one half to the other are sums of gates, never differences. No product has terms of later steps, which
     a zero would not remove if they were infinity or NaN; neither have derivatives of any order.
     """
-    xp, size, pairs, steps = lib.xp, 1, [], q.shape[-2]
-
-    def halves(x: Array, size: int) -> tuple[Array, Array]:
-        """Cut rows into blocks of ``2 size``; return the first and the second halves of all blocks."""
-        blocks = *q.shape[:-2], steps // (2 * size), 2, size, x.shape[-1]
-        first, second = lib.unstack(xp.reshape(x, blocks), -3)
-        return first, second
-
-    since, after = g[..., None, :], xp.zeros_like(g)[..., None, :]  # sums of gates to each step, and after it
-    system = xp.zeros_like(since[..., :1])  # ones on the diagonal go without saying
+    xp, size, steps, values = lib.xp, 1, q.shape[-2], v.shape[-1]
+    scores, factors = [], []  # of queries and of T^-1, from the first to the second halves of blocks of each size
+    since, after = g, xp.zeros_like(g)  # sums of gates from the start of a block to each step, and after it to the end
     while size < steps:
-        k1, k2 = halves(k, size)
-        (since1, since2), (after1, after2) = halves(since, size), halves(after, size)
+        k1, k2 = _halves(lib, k, size)
+        (since1, since2), (after1, after2) = _halves(lib, since, size), _halves(lib, after, size)
         earlier, decay = xp.matrix_transpose(k1 * xp.exp(after1)), xp.exp(since2)
-        pairs.append((halves(q, size)[1] * decay) @ earlier)
+        scores.append((_halves(lib, q, size)[1] * decay) @ earlier)
         if beta is not None:
-            of_keys = (halves(beta, size)[1] * decay * k2) @ earlier
-            first, second = halves(system, size)
-            above, below = xp.concat([first, xp.zeros_like(first)], axis=-1), xp.concat([of_keys, second], axis=-1)
-            system = xp.concat([above, below], axis=-2)
-        after = xp.concat([after1 + since2[..., -1:, :], after2], axis=-2)
-        since = xp.concat([since1, since1[..., -1:, :] + since2], axis=-2)
+            of_second = [_second(lib, factor, scores[-1].shape[-3]) for factor in factors]
+            of_keys = (_halves(lib, beta, size)[1] * decay * k2) @ earlier
+            factors.append(_substitute(lib, of_second, of_keys))
+        after = xp.reshape(xp.concat([after1 + since2[..., -1:, :], after2], axis=-2), g.shape)
+        since = xp.reshape(xp.concat([since1, since1[..., -1:, :] + since2], axis=-2), g.shape)
         size *= 2
-    from_start, to_end = xp.exp(since[..., 0, :, :]), xp.exp(after[..., 0, :, :])
-    d = v
-    if beta is not None:
-        d = lib.solve(system[..., 0, :, :], beta * (v - (k * from_start) @ state), upper=False)
-    o = (q * from_start) @ state + xp.sum(q * k, axis=-1, keepdims=True) * d
-    for i, of_queries in enumerate(pairs):
-        o = o + xp.reshape(_padded(lib, of_queries @ halves(d, 2**i)[0], 2**i, 0), o.shape)
-    return xp.matrix_transpose(from_start[..., -1:, :]) * state + xp.matrix_transpose(k * to_end) @ d, o
+    from_start, to_end = xp.exp(since), xp.exp(after)
+    decay, writing = xp.matrix_transpose(from_start[..., -1:, :]), xp.matrix_transpose(k * to_end)
+    if beta is None:
+        written, erased = v, None
+    else:
+        both = _substitute(lib, factors, beta * xp.concat([v, k * from_start], axis=-1))
+        written, erased = both[..., :values], both[..., values:]
+    states, last = _states(lib, state, decay, writing, written, erased)
+    d = written if erased is None else written - erased @ states
+    o = (q * from_start) @ states + xp.sum(q * k, axis=-1, keepdims=True) * d
+    for i, of_queries in enumerate(scores):
+        o = o + xp.reshape(_padded(lib, of_queries @ _halves(lib, d, 2**i)[0], 2**i, 0), o.shape)
+    return o, last
+
+
+def _states(
+    lib: Library, state: Array, decay: Array, writing: Array, written: Array, erased: Array | None
+) -> tuple[Array, Array]:
+    """Return the states in which the chunks begin, and the last one."""
+    if decay.shape[2] == 1:
+        states = state[:, :, None, :, :]
+        d = written if erased is None else written - erased @ states
+        return states, (decay * states + writing @ d)[:, :, 0, :, :]
+    if erased is None:
+        last, states = lib.scan(lambda s, a, b: (a * s + b, s), state, [decay, writing @ written], 2, False)
+    else:
+        transitions = decay * lib.eye(writing.shape[-2], decay) - writing @ erased
+        last, states = lib.scan(lambda s, a, b: (a @ s + b, s), state, [transitions, writing @ written], 2, False)
+    return states, last
+
+
+def _substitute(lib: Library, factors: Sequence[Array], rows: Array) -> Array:
+    """Multiply rows by the inverse of a triangle, given as its factors."""
+    for i, factor in enumerate(factors):
+        first, second = _halves(lib, rows, 2**i)
+        rows = lib.xp.reshape(lib.xp.concat([first, second - factor @ first], axis=-2), rows.shape)
+    return rows
+
+
+def _halves(lib: Library, x: Array, size: int) -> Sequence[Array]:
+    """Cut rows into blocks of ``2 size``; return the first and the second halves of all blocks."""
+    return lib.unstack(lib.xp.reshape(x, (*x.shape[:-2], x.shape[-2] // (2 * size), 2, size, x.shape[-1])), -3)
+
+
+def _second(lib: Library, factor: Array, blocks: int) -> Array:
+    """Return the parts of a factor, ``(.., size, size)`` for each block, that are in second halves of larger blocks."""
+    parts = factor.shape[-3] // (2 * blocks)
+    split = lib.xp.reshape(factor, (*factor.shape[:-3], blocks, 2, parts, *factor.shape[-2:]))
+    return lib.unstack(split, -4)[1]
 
 
 def _padded(lib: Library, x: Array, before: int, after: int) -> Array:
