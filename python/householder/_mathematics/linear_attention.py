@@ -115,7 +115,9 @@ def _chunks(
     a zero would not remove if they were infinity or NaN; neither have derivatives of any order.
     """
     xp, size, steps, values = lib.xp, 1, q.shape[-2], v.shape[-1]
-    scores, factors = [], []  # of queries and of T^-1, from the first to the second halves of blocks of each size
+    # Of queries and of T^-1, from the first to the second halves of blocks of each size.
+    scores: list[Array] = []
+    factors: list[Array] = []
     since, after = g, xp.zeros_like(g)  # sums of gates from the start of a block to each step, and after it to the end
     while size < steps:
         k1, k2 = _halves(lib, k, size)
