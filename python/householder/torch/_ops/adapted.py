@@ -50,7 +50,9 @@ class AdaptedLinear(Function):
         return linear(turned, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, grad_y: Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Any, grad_y: Tensor | None) -> tuple[Any, ...]:
+        if grad_y is None:
+            return (None,) * len(ctx.needs_input_grad)
         u, x, weight, _, handle = ctx.saved_tensors
         native, (needs_u, needs_x, *_) = getattr(handle, "saved", None), ctx.needs_input_grad
         gradients: Any = NotImplemented
