@@ -29,7 +29,7 @@ WITH_OTHERS = {
     "versus_mamba": ("transformers", "--tokens 8 --rounds 1"),
     "versus_jax": ("jax", "--rounds 1"),
 }
-ALONE = {"adapters", "deep_networks", "delta_memory", "first_screen", "scaling"}
+ALONE = {"adapters", "deep_networks", "delta_memory", "first_screen", "gradient_norms", "scaling"}
 """Scripts that a test of their own runs."""
 
 
@@ -96,6 +96,17 @@ def test_memory_between_the_passes_is_printed_and_drawn(tmp_path):
     pytest.importorskip("transformers", reason="transformers is not installed")
     lines = run("pages.delta_memory", "--tokens", "64", "128", "--output", tmp_path / "figure.svg")
     assert lines.count("bytes, operands") == 8
+    assert "<svg" in (tmp_path / "figure.svg").read_text()
+
+
+def test_gradients_keep_their_norm_where_the_page_says_so(tmp_path):
+    pytest.importorskip("torch")
+    lines = run("pages.gradient_norms", "--steps", "100", "--output", tmp_path / "figure.svg").splitlines()
+    last = {line[:38].strip(): float(line.split()[-1]) for line in lines[1:-1]}
+    kept = {name for name, norm in last.items() if 0.5 < norm < 2}
+    assert kept >= {"OrthogonalRNN, OPLU", "OrthogonalRNN, modReLU"}
+    assert last["OrthogonalRNN, leaky ReLU (default)"] > 1e-2
+    assert max(norm for name, norm in last.items() if "tanh" in name or name.startswith("nn.")) < 1e-9
     assert "<svg" in (tmp_path / "figure.svg").read_text()
 
 
