@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from householder.cli.errors import UserError
 from householder_experiments.experiment import Experiment, saved_experiment
 from householder_experiments.outcome import CONFIG, METRICS, Outcome, read_outcomes
-from householder_experiments.readers import Columns, is_there, read_columns
+from householder_experiments.readers import NumericColumns, is_there, read_columns
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Curves:
     """The runs that share a line of the figure."""
 
     metric: str
-    columns: list[Columns] = field(default_factory=list)
+    columns: list[NumericColumns] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
 
     def over_runs(self, name: str) -> NDArray[np.float64] | None:

@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from householder.cli.errors import UserError
 
-Columns = dict[str, NDArray[np.float64]]
+NumericColumns = dict[str, NDArray[np.float64]]
 
 
 class DamagedError(UserError):
@@ -216,7 +216,7 @@ def read_json(path: Path) -> Any:
         raise ValueError("too many levels") from error
 
 
-def read_columns(path: Path) -> Columns:
+def read_columns(path: Path) -> NumericColumns:
     """Return the columns of a CSV file by the names in its first line; an empty dict if there is no other line.
 
     Raises

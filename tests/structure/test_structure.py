@@ -255,6 +255,38 @@ def test_types_of_rust_have_names_of_their_own():
     assert several.keys() == SHARED_TYPES, several
 
 
+PACKAGES = ["python/householder", "experiments/householder_experiments"]
+
+
+def names_stored(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+
+
+def types_defined_in(path: Path) -> set[str]:
+    """Return the names of classes, and of aliases of types: those of modules that begin as classes do."""
+    tree = ast.parse(path.read_text("utf-8"))
+    classes = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    of_module = [node for node in tree.body if isinstance(node, (ast.Assign, ast.AnnAssign, ast.If))]
+    return classes | {name for node in of_module for name in names_stored(node) if re.match("[A-Z][a-z]", name)}
+
+
+def public_names(module: str) -> set[str]:
+    """Return what a module has in ``__all__``, without importing it."""
+    tree = ast.parse((ROOT / "python/householder" / module / "__init__.py").read_text("utf-8"))
+    values = [node.value for node in tree.body if isinstance(node, ast.Assign) and "__all__" in names_stored(node)]
+    return set(ast.literal_eval(*values))
+
+
+def test_types_of_python_have_names_of_their_own():
+    """Only public names that the libraries share, such as ``Reflections``, stand in several files."""
+    defined: dict[str, list[Path]] = {}
+    for path in (path for root in PACKAGES for path in (ROOT / root).rglob("*.py")):
+        for name in types_defined_in(path):
+            defined.setdefault(name, []).append(path.relative_to(ROOT))
+    shared = public_names("") & public_names("torch") & public_names("jax")
+    assert {name: paths for name, paths in defined.items() if len(paths) > 1 and name not in shared} == {}
+
+
 def test_the_page_of_the_tests_names_every_folder_and_files_that_exist():
     tests = ROOT / "tests"
     named = re.findall(r"`([\w/.]+(?:/|\.py|\.rs))`", (tests / "README.md").read_text("utf-8"))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from householder._base.types import Array
 
 
-class Batch(NamedTuple):
+class LeadingAxes(NamedTuple):
     """The leading axes of u and h, broadcast, and the order in which the native call takes them."""
 
     shape: tuple[int, ...]
@@ -32,7 +32,7 @@ class Batch(NamedTuple):
         return scattered
 
 
-def arrange(u: tuple[int, ...], h: tuple[int, ...]) -> Batch:
+def arrange(u: tuple[int, ...], h: tuple[int, ...]) -> LeadingAxes:
     """Broadcast the leading axes of the shapes ``u (..., n, m)`` and ``h (..., n)``.
 
     Raises
@@ -49,7 +49,7 @@ def arrange(u: tuple[int, ...], h: tuple[int, ...]) -> Batch:
     own = [axis for axis in range(axes) if matrices[axis] != 1]
     shared = [axis for axis in range(axes) if matrices[axis] == 1]
     order = (*own, *shared)
-    return Batch(shape, order, tuple(sorted(range(axes), key=order.__getitem__)), len(own))
+    return LeadingAxes(shape, order, tuple(sorted(range(axes), key=order.__getitem__)), len(own))
 
 
 def sum_to(a: Array, shape: tuple[int, ...]) -> Array:

@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+AnyArray = Any
+"""An array of any library."""
 RealType = type[np.floating[Any] | float] | np.dtype[np.floating[Any]] | Literal["float32", "float64"]
 ComplexType = (
     type[np.complexfloating[Any, Any] | complex]

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 from householder._base.spec import reflection_count
 from householder._cuda import factors
-from householder._cuda.library import Library, library_of
+from householder._cuda.library import KernelLibrary, library_of
 from householder._mathematics import reflections
 
 
 class Form(NamedTuple):
     """The factors of W that every use of ``u`` needs."""
 
-    library: Library
+    library: KernelLibrary
     v: Any
     """Unit columns ``(..., n, k)``; a column that stands for the identity is zero."""
     t: Any
@@ -72,7 +72,7 @@ def form(u: Any, phases: Any = None) -> Form:
     return Form(library, v, t, s, library.cast(wide_v @ s, u.dtype), norm, diagonal(library, u, phases))
 
 
-def diagonal(library: Library, u: Any, phases: Any) -> Any:
+def diagonal(library: KernelLibrary, u: Any, phases: Any) -> Any:
     """Return D, ``(..., 1, n)``, or None for ``D = I``."""
     n, m = u.shape[-2:]
     if phases is not None:

@@ -105,7 +105,7 @@ class Arrays:
         """Return all states, in the shape of x except for the last axis."""
         _of_one_type(x=sequence.x, h0=sequence.h0)
         with library_of(sequence.u).current(sequence.u):
-            h: Array = recurrence.forward(sequence, steps, batch, recurrence.Kept())[0]
+            h: Array = recurrence.forward(sequence, steps, batch, recurrence.SavedByKernels())[0]
             return h
 
     def rnn_vjp(

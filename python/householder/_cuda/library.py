@@ -19,8 +19,8 @@ LARGEST_SOLVE = 512
 """Size up to which torch solves a triangular system without MAGMA, which would wait for the device."""
 
 
-class Numpy(libraries.Library):
-    """NumPy."""
+class KernelLibrary(libraries.Library):
+    """An array library as kernels need it; as it stands, NumPy."""
 
     has_steps: ClassVar[bool] = False
     """Whether sequences can run without kernels, in torch operations."""
@@ -72,7 +72,7 @@ class Numpy(libraries.Library):
         return c - a @ b
 
 
-class Cupy(Numpy):
+class Cupy(KernelLibrary):
     """CuPy, on its current device and stream."""
 
     def to_host(self, a: Any) -> np.ndarray[Any, Any]:
@@ -99,7 +99,7 @@ class _Stream(NamedTuple):
         return 0, self.address
 
 
-class Torch(libraries.Torch, Numpy):
+class Torch(libraries.TorchLibrary, KernelLibrary):
     """torch, on its current stream, allocating from its cache."""
 
     has_steps: ClassVar[bool] = True
@@ -158,16 +158,15 @@ class Torch(libraries.Torch, Numpy):
         return inverse
 
 
-Library = Numpy
-_KNOWN = {"numpy": Numpy, "cupy": Cupy, "torch": Torch}
+_KNOWN = {"numpy": KernelLibrary, "cupy": Cupy, "torch": Torch}
 
 
 @cache
-def library(name: str) -> Library:
+def library(name: str) -> KernelLibrary:
     return _KNOWN[name](import_module(f"array_api_compat.{name}"))
 
 
-def library_of(a: Any) -> Library:
+def library_of(a: Any) -> KernelLibrary:
     """Choose the library by the type of an array or its base types."""
     return library(_name(a.__class__))
 

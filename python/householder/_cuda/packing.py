@@ -10,7 +10,7 @@ import numpy as np
 
 from householder._cuda import kernels, verdicts
 from householder._cuda.instances import PACKING_NAMES, PACKING_THREADS, Launch
-from householder._cuda.library import Library
+from householder._cuda.library import KernelLibrary
 
 _GIVEN = np.dtype([("at", np.int64, PACKING_THREADS)])
 
@@ -18,7 +18,7 @@ _GIVEN = np.dtype([("at", np.int64, PACKING_THREADS)])
 class Packing:
     """The steps of packed sequences; arrays are made on the device of ``like``."""
 
-    def __init__(self, library: Library, sizes: np.ndarray[Any, Any], like: Any):
+    def __init__(self, library: KernelLibrary, sizes: np.ndarray[Any, Any], like: Any):
         self._library, self._like = library, like
         self.steps, self.batch, self.rows = len(sizes), int(sizes[0]), int(sizes.sum())
         host = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])

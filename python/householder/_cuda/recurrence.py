@@ -19,7 +19,7 @@ from householder._cuda import algebra, instances, kernels, trials, verdicts
 from householder._cuda.algebra import Form, Sums
 from householder._cuda.device import cupy
 from householder._cuda.kernels import Device
-from householder._cuda.library import Library, library_of
+from householder._cuda.library import KernelLibrary, library_of
 from householder._cuda.packing import Packing
 
 
@@ -62,7 +62,7 @@ class Instance:
         return instances.fallback_launch(self.n, 0 if self.dense else self.m, self.dtype, batch, multiprocessors)
 
 
-class Kept(NamedTuple):
+class SavedByKernels(NamedTuple):
     """What a forward pass can keep for its backward pass."""
 
     z: Any = None
@@ -96,7 +96,7 @@ def candidates(
     return tuple(Instance(device, dense, tile, dtype, nonlinearity, n, m) for dense, tile in dict.fromkeys(plans))
 
 
-def choose(kernels_in_order: Many[Instance], library: Library, like: Any, packed: bool) -> Instance:
+def choose(kernels_in_order: Many[Instance], library: KernelLibrary, like: Any, packed: bool) -> Instance:
     """Choose the first kernel that the device of ``like`` can use. Packed sequences have their own loop and trial.
 
     Raises
@@ -117,7 +117,7 @@ def choose(kernels_in_order: Many[Instance], library: Library, like: Any, packed
     return last
 
 
-def _try(instance: Instance, library: Library, like: Any, packed: bool) -> None:
+def _try(instance: Instance, library: KernelLibrary, like: Any, packed: bool) -> None:
     """Compare at least two sequences per block or cluster, and their gradients, with the core."""
     tile, dtype, nonlinearity = instance.tile, instance.dtype, instance.nonlinearity
     n, m = (50, 6) if tile is None else (tile.n - 2, 6 if instance.dense else tile.m - 2)
@@ -127,7 +127,7 @@ def _try(instance: Instance, library: Library, like: Any, packed: bool) -> None:
         dtype = next(name for name in COMPLEX if DTYPES[name].real == dtype)
         n, m, nonlinearity = n // 2, m // 2, "modrelu"
     method = "dense" if instance.dense else "wy"
-    case = trials.Recurrence(n, m, 2 * how.grid // how.cluster + 1, dtype, nonlinearity, method, packed=packed)
+    case = trials.TrialSequence(n, m, 2 * how.grid // how.cluster + 1, dtype, nonlinearity, method, packed=packed)
     s, compute = case.sequence, DTYPES[dtype].compute
     parameters, states, real = (getattr(library.xp, name) for name in (compute, dtype, DTYPES[compute].real))
     given = {"u": parameters, "x": states, "h0": states, "nonlinearity_bias": real}
@@ -136,7 +136,7 @@ def _try(instance: Instance, library: Library, like: Any, packed: bool) -> None:
         for name, kind in given.items()
         if getattr(s, name) is not None
     }
-    recurrence = Recurrence(s._replace(**arrays), trials.STEPS, case.batch, Kept(instance=one))
+    recurrence = KernelRun(s._replace(**arrays), trials.STEPS, case.batch, SavedByKernels(instance=one))
     kept = recurrence.room()
     h = recurrence.run_forward(kept)
     grad_h, grad_last = (library.from_host(a, like, states) for a in (case.grad_h, case.grad_last))
@@ -198,10 +198,10 @@ def warm_up(
             kernels.get(device, kernel, name, launch)
 
 
-class Recurrence:
+class KernelRun:
     """The parts of a sequence that both directions need; those of ``kept`` are not computed again."""
 
-    def __init__(self, sequence: Sequence, steps: int, batch: int, kept: Kept):
+    def __init__(self, sequence: Sequence, steps: int, batch: int, kept: SavedByKernels):
         self.sequence, self.steps, self.batch = sequence, steps, batch
         u = sequence.u
         self.library = library = library_of(u)
@@ -260,19 +260,19 @@ class Recurrence:
         d = f.d.T
         return [xp.concatenate([d * f.v, last], axis=-1), xp.concatenate([f.a, (1 - d) * last], axis=-1)]
 
-    def room(self) -> Kept:
+    def room(self) -> SavedByKernels:
         """Allocate the arrays that the forward pass fills for the backward pass, and keep what both need."""
         s, empty = self.sequence, self.library.empty
         n, m = s.u.shape
         flags = NONLINEARITIES[s.nonlinearity].has_flags
-        return Kept(
+        return SavedByKernels(
             z=None if self.instance.dense else empty((self.rows, m), s.x),
             flags=empty((self.rows, n // 2), s.x, self.library.xp.uint8) if flags else None,
             form=self.form,
             instance=self.instance,
         )
 
-    def run_forward(self, kept: Kept) -> Any:
+    def run_forward(self, kept: SavedByKernels) -> Any:
         """Return all states ``(rows, n)``."""
         s, library = self.sequence, self.library
         x = s.x.reshape(self.rows, s.x.shape[-1])
@@ -283,7 +283,9 @@ class Recurrence:
         self.launch("forward", self.matrices(s.transpose), *arguments, z, kept.flags)
         return h
 
-    def run_backward(self, h: Any, kept: Kept, grad_h: Any, grad_last: Any, wanted: Collection[str]) -> dict[str, Any]:
+    def run_backward(
+        self, h: Any, kept: SavedByKernels, grad_h: Any, grad_last: Any, wanted: Collection[str]
+    ) -> dict[str, Any]:
         """Return the gradients by name."""
         s, library, xp = self.sequence, self.library, self.library.xp
         n, m = s.u.shape
@@ -347,8 +349,8 @@ def _real_form(a: Any, xp: Any) -> Any:
 
 
 def forward(
-    sequence: Sequence, steps: int, batch: int, kept: Kept | None = None
-) -> tuple[Any, Recurrence | None, Kept]:
+    sequence: Sequence, steps: int, batch: int, kept: SavedByKernels | None = None
+) -> tuple[Any, KernelRun | None, SavedByKernels]:
     """Return all states, in x's shape except for the last axis, the recurrence, and what the backward pass can use.
 
     Without ``kept``, whose arrays are filled, these are new. Kernels run from the first row to the last: with
@@ -356,9 +358,9 @@ def forward(
     """
     library, shape = library_of(sequence.u), (*sequence.x.shape[:-1], len(sequence.u))
     if not steps or not batch:
-        return library.empty(shape, sequence.x), None, Kept()
+        return library.empty(shape, sequence.x), None, SavedByKernels()
     in_time = sequence._replace(x=_flipped(sequence.x, sequence.reverse, library))
-    recurrence = Recurrence(in_time, steps, batch, Kept())
+    recurrence = KernelRun(in_time, steps, batch, SavedByKernels())
     kept = recurrence.room() if kept is None else kept
     h = recurrence.run_forward(kept).reshape(shape)
     return _flipped(h, sequence.reverse, library), recurrence, kept
@@ -369,7 +371,7 @@ def backward(
     steps: int,
     batch: int,
     h: Any,
-    kept: Kept,
+    kept: SavedByKernels,
     grad_h: Any,
     grad_last: Any,
     wanted: Collection[str] = SequenceGradients._fields,
@@ -383,7 +385,7 @@ def backward(
             none["h0"] += grad_last  # no step: the last state is h0
         return _named(none)
     x, h, grad_h = (_flipped(a, sequence.reverse, library) for a in (sequence.x, h, grad_h))
-    recurrence = Recurrence(sequence._replace(x=x), steps, batch, kept)
+    recurrence = KernelRun(sequence._replace(x=x), steps, batch, kept)
     if NONLINEARITIES[sequence.nonlinearity].has_flags and kept.flags is None:
         kept = recurrence.room()
         recurrence.run_forward(kept)
@@ -391,7 +393,7 @@ def backward(
     return _named(found | {"x": _flipped(found.get("x"), sequence.reverse, library)})
 
 
-def _flipped(a: Any, reverse: bool, library: Library) -> Any:
+def _flipped(a: Any, reverse: bool, library: KernelLibrary) -> Any:
     return library.contiguous(library.xp.flip(a, axis=0)) if reverse and a is not None else a
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from householder._base import cpu
 from householder._base.spec import COMPLEX, DTYPES, NONLINEARITIES
 from householder._base.types import Sequence, SequenceGradients
-from householder._cuda.library import Library
+from householder._cuda.library import KernelLibrary
 from householder._cuda.verdicts import WrongError
 
 STEPS = 6
@@ -30,7 +30,7 @@ def rounded(a: Any, dtype: str) -> Any:
     return a.astype(dtype).astype(a.dtype)
 
 
-def compare(library: Library, found: Many[Any], expected: Many[Any], dtype: str) -> None:
+def compare(library: KernelLibrary, found: Many[Any], expected: Many[Any], dtype: str) -> None:
     """Compare arrays of the device with those of the host.
 
     Raises
@@ -48,7 +48,7 @@ def compare(library: Library, found: Many[Any], expected: Many[Any], dtype: str)
             raise WrongError(f"an error of {error:.1e} of the largest entry")
 
 
-class Recurrence:
+class TrialSequence:
     """A sequence in which every kernel takes both branches, and what the core computes for it.
 
     Pre-activations stay away from the points where nonlinearities bend, so that rounding changes no branch. Packed

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from householder._mathematics.library import Array, Library
+    from householder._base.types import AnyArray
+    from householder._mathematics.library import Library
 
 _CHUNK = 64
 """Most steps of the delta rule that are taken together."""
@@ -16,18 +17,18 @@ _CHUNK = 64
 
 def delta_rule(
     lib: Library,
-    q: Array,
-    k: Array,
-    v: Array,
-    beta: Array | None,
-    g: Array | None,
-    initial_state: Array | None,
-    cu_seqlens: Array | None,
+    q: AnyArray,
+    k: AnyArray,
+    v: AnyArray,
+    beta: AnyArray | None,
+    g: AnyArray | None,
+    initial_state: AnyArray | None,
+    cu_seqlens: AnyArray | None,
     scale: float,
     reflections: int,
     normalize: bool,
-    skip: Array | None = None,
-) -> tuple[Array, Array]:
+    skip: AnyArray | None = None,
+) -> tuple[AnyArray, AnyArray]:
     """Run the delta rule chunk by chunk: outputs and final states, in the shapes of the operator.
 
     Without ``beta`` nothing is erased: it is linear attention. With ``skip``, too: ``beta`` multiplies the values, and
@@ -65,7 +66,7 @@ def delta_rule(
     return xp.permute_dims(o[:, :, reflections - 1 :: reflections, :], (0, 2, 1, 3)), states
 
 
-def causal_convolution(lib: Library, x: Array, weight: Array, bias: Array | None, silu: bool) -> Array:
+def causal_convolution(lib: Library, x: AnyArray, weight: AnyArray, bias: AnyArray | None, silu: bool) -> AnyArray:
     """Convolve each channel of ``(B, T, C)`` along time, in the dtype of ``weight (C, taps)``."""
     (batch, tokens, channels), taps = x.shape, weight.shape[1]
     wide = lib.cast(x, weight.dtype)
@@ -75,7 +76,7 @@ def causal_convolution(lib: Library, x: Array, weight: Array, bias: Array | None
     return lib.cast(a * _sigmoid(lib, a) if silu else a, x.dtype)
 
 
-def gated_norm(lib: Library, x: Array, z: Array, weight: Array, epsilon: float, silu: bool) -> Array:
+def gated_norm(lib: Library, x: AnyArray, z: AnyArray, weight: AnyArray, epsilon: float, silu: bool) -> AnyArray:
     """Normalise rows, times weights and the logistic function of gates, or their SiLU, in the dtype of ``weight``."""
     wide, gate = lib.cast(x, weight.dtype), lib.cast(z, weight.dtype)
     mean = lib.xp.mean(lib.xp.square(wide), axis=-1, keepdims=True)
@@ -83,12 +84,12 @@ def gated_norm(lib: Library, x: Array, z: Array, weight: Array, epsilon: float, 
     return lib.cast(weight * (wide / lib.xp.sqrt(mean + epsilon)) * phi, x.dtype)
 
 
-def _sigmoid(lib: Library, a: Array) -> Array:
+def _sigmoid(lib: Library, a: AnyArray) -> AnyArray:
     """Return the logistic function, by tanh, whose derivatives do not overflow."""
     return 0.5 * (1 + lib.xp.tanh(0.5 * a))
 
 
-def _sequence(lib: Library, operands: Sequence[Array], state: Array) -> tuple[Array, Array]:
+def _sequence(lib: Library, operands: Sequence[AnyArray], state: AnyArray) -> tuple[AnyArray, AnyArray]:
     """Run q, k, v, g and perhaps beta of ``(B, heads, steps, ..)``: whole chunks, then what is left."""
     v, steps = operands[2], operands[2].shape[2]
     whole = steps - steps % _CHUNK
@@ -108,8 +109,8 @@ def _sequence(lib: Library, operands: Sequence[Array], state: Array) -> tuple[Ar
 
 
 def _chunk(
-    lib: Library, state: Array, q: Array, k: Array, v: Array, g: Array, beta: Array | None = None
-) -> tuple[Array, Array]:
+    lib: Library, state: AnyArray, q: AnyArray, k: AnyArray, v: AnyArray, g: AnyArray, beta: AnyArray | None = None
+) -> tuple[AnyArray, AnyArray]:
     """Run ``2^i`` steps, pairing the halves of blocks of 2, 4, .. steps; return the state and the outputs.
 
     Decays from one half to the other are sums of gates, never differences. No product has terms of later steps, which
@@ -117,7 +118,7 @@ def _chunk(
     """
     xp, size, pairs, steps = lib.xp, 1, [], q.shape[-2]
 
-    def halves(x: Array, size: int) -> tuple[Array, Array]:
+    def halves(x: AnyArray, size: int) -> tuple[AnyArray, AnyArray]:
         """Cut rows into blocks of ``2 size``; return the first and the second halves of all blocks."""
         blocks = *q.shape[:-2], steps // (2 * size), 2, size, x.shape[-1]
         first, second = lib.unstack(xp.reshape(x, blocks), -3)
@@ -148,7 +149,7 @@ def _chunk(
     return xp.matrix_transpose(from_start[..., -1:, :]) * state + xp.matrix_transpose(k * to_end) @ d, o
 
 
-def _padded(lib: Library, x: Array, before: int, after: int) -> Array:
+def _padded(lib: Library, x: AnyArray, before: int, after: int) -> AnyArray:
     """Put rows of zeros before or after those of ``x``."""
     if not before and not after:
         return x

@@ -98,7 +98,7 @@ def run(
     states = (q.shape[0] if lengths is None else len(lengths), heads, keys, values)
     initial_state = _check.optional("initial_state", initial_state, compute, states, "q")
     scale = keys**-0.5 if scale is None else validate.number("scale", scale)
-    options = _ops.delta.Options(scale, num_householder, validate.flag("use_qk_l2norm_in_kernel", normalize))
+    options = _ops.delta.DeltaRuleParams(scale, num_householder, validate.flag("use_qk_l2norm_in_kernel", normalize))
     given = q, needed["k"], needed["v"], needed.get("beta"), g
     operands: Any = tuple(None if a is None else _check.cast(a, compute) for a in given)
     if lengths is not None:

@@ -13,7 +13,7 @@ from householder import reference
 from householder._base.types import Array, SequenceGradients
 
 
-class Nonlinearity(NamedTuple):
+class ReferenceNonlinearity(NamedTuple):
     """``phi``: its name, leaky ReLU's slope for negative arguments and modReLU's bias."""
 
     name: str = "identity"
@@ -108,7 +108,7 @@ def rnn_forward(
     x: Array,
     h0: Array,
     batch_sizes: Sequence[int],
-    phi: Nonlinearity,
+    phi: ReferenceNonlinearity,
     *,
     input_weight: Array | None = None,
     bias: Array | None = None,
@@ -139,7 +139,7 @@ def rnn_backward(
     grad_h: Array,
     grad_last: Array,
     batch_sizes: Sequence[int],
-    phi: Nonlinearity,
+    phi: ReferenceNonlinearity,
     *,
     input_weight: Array | None = None,
     bias: Array | None = None,

@@ -257,7 +257,7 @@ def orthogonal(
         )
     validate.flag("use_trivialization", use_trivialization)
     stack = validate.flag("stack", stack)
-    one_matrix = isinstance(module, undocumented.Convolution) and not stack
+    one_matrix = isinstance(module, undocumented.CONVOLUTIONS) and not stack
     frames = Frames(weight, num_reflections, constraint, one_matrix=one_matrix)
     with torch.no_grad():
         weight.copy_(frames.start(weight))

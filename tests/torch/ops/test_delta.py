@@ -69,7 +69,9 @@ def test_with_values_in_the_outputs_nothing_is_erased(gate, tokens, has_beta):
     tensors = *tensors, state, torch.tensor([0.5, -2.0], dtype=torch.float64, requires_grad=True)
 
     def native(*tensors):
-        return _ops.delta.operator(_ops.delta.Inputs(*tensors, None), _ops.delta.Options(0.3, 1, True))
+        return _ops.delta.operator(
+            _ops.delta.DeltaRuleInputs(*tensors, None), _ops.delta.DeltaRuleOptions(0.3, 1, True)
+        )
 
     def expression(*tensors):
         *tensors, skip = tensors
@@ -94,8 +96,8 @@ def test_values_in_the_outputs_are_mapped(mapped):
     skip = skip if of_skip == 0 else skip[0]
 
     def loss(v, skip):
-        inputs = _ops.delta.Inputs(q, k, v, beta, g, state, skip, None)
-        o, last = _ops.delta.operator(inputs, _ops.delta.Options(0.3, 1, False))
+        inputs = _ops.delta.DeltaRuleInputs(q, k, v, beta, g, state, skip, None)
+        o, last = _ops.delta.operator(inputs, _ops.delta.DeltaRuleOptions(0.3, 1, False))
         return o.square().sum() + last.sum()
 
     gradients = torch.func.grad(loss, (0, 1))
@@ -223,7 +225,7 @@ def test_a_step_updates_its_states_in_place(tokens):
     expected = ht.delta_rule(q, k, v, initial_state=state, **options)
 
     def step(state):
-        inputs = _ops.delta.Inputs(q, k, v, beta, g, state, None, None)
+        inputs = _ops.delta.DeltaRuleInputs(q, k, v, beta, g, state, None, None)
         options = {"scale": None, "num_householder": 1, "normalize": True, "output_final_state": True}
         return run(inputs, **options, erases=True, in_place=True)
 

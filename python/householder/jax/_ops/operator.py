@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jax import Array
 
 
-class Shape(NamedTuple):
+class ShapeDtype(NamedTuple):
     """Shape and dtype of an array."""
 
     shape: tuple[int, ...]
@@ -46,13 +46,13 @@ class Function(NamedTuple):
 
     name: str
     axes: Axes
-    results: Callable[..., list[Shape]]
+    results: Callable[..., list[ShapeDtype]]
     """Shapes of the results."""
     expression: Callable[..., tuple[Array, ...]]
     """The results in ``jax.numpy``."""
     attributes: Callable[..., dict[str, Any]] = lambda *_: {}
     """The options as the kernels read them."""
-    kept: Callable[..., list[Shape]] = lambda *_: []
+    kept: Callable[..., list[ShapeDtype]] = lambda *_: []
     """Shapes of the arrays that the kernel keeps for the gradient's kernel."""
     keeps_first: bool = False
     """Whether the kernel of the gradient reads the first result."""
@@ -77,7 +77,7 @@ def _spread(mask: Sequence[bool], present: Sequence[Any]) -> list[Any]:
     return [next(found) if there else None for there in mask]
 
 
-class Operator:
+class JaxOperator:
     """A function of arrays, some of which may be None.
 
     If it is linear in its last operand, ``adjoint`` gives the options with which it is its own adjoint.
@@ -207,7 +207,7 @@ class Operator:
 
     def _gradient_shapes(self, *arrays: Any, call: _Call, shown: Any, wanted: Any) -> list[Any]:
         operands, _, _ = self._split(arrays, call, sum(shown))
-        return [Shape(a.shape, a.dtype) for a in compress(operands, wanted)]
+        return [ShapeDtype(a.shape, a.dtype) for a in compress(operands, wanted)]
 
     def _gradient_expression(self, *arrays: Array, call: _Call, shown: Any, wanted: Any) -> list[Array]:
         operands, _, given = self._split(arrays, call, sum(shown))

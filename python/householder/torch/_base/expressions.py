@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class _Torch(library.Torch):
+class _Torch(library.TorchLibrary):
     def wide(self, a: Tensor) -> torch.dtype:
         return precision.wide_of(a)
 
 
-class _Exported(library.Torch):
+class _Exported(library.TorchLibrary):
     """Without triangular solves, which ONNX does not have, and in the precision of the operands."""
 
     solve = library.Library.solve

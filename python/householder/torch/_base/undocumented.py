@@ -17,7 +17,7 @@ from torch.utils import _python_dispatch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+    CallableT = TypeVar("CallableT", bound=Callable[..., Any])
 
 are_transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
 """Return whether a transform of ``torch.func`` is active."""
@@ -31,7 +31,7 @@ is_profiled: Callable[[], bool] = partial(getattr, profiler, "_is_profiler_enabl
 """Return whether a profile is being recorded."""
 has_storage: Callable[[Tensor], bool] = getattr(torch._C, "_has_storage", lambda _: False)
 """Return whether a tensor has memory of its own."""
-Convolution: Any = getattr(nn.modules.conv, "_ConvNd", (nn.Conv1d, nn.Conv2d, nn.Conv3d))
+CONVOLUTIONS: Any = getattr(nn.modules.conv, "_ConvNd", (nn.Conv1d, nn.Conv2d, nn.Conv3d))
 """The base of convolutions."""
 
 
@@ -53,7 +53,7 @@ def computed_weights(module: nn.Module) -> list[Tensor]:
     return [weight for weight in held if weight is not None and not weight.is_leaf]
 
 
-def constant(function: FunctionT) -> FunctionT:
+def constant(function: CallableT) -> CallableT:
     """Let compilers call a function while they compile. ``assume_constant_result`` would import the compiler."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch.nn.functional import silu, softplus
 
 from householder.torch._base.dtypes import compute_type, fitting
-from householder.torch._ops.delta import Inputs
+from householder.torch._ops.delta import DeltaRuleInputs
 from householder.torch.functions import delta
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _run(
     skip = dt.new_zeros(x.shape[2]) if D is None else D.to(dt.dtype)
     q, k, v = C.to(dt.dtype), fitting(B, dt.dtype), fitting(x, dt.dtype)
     return delta.run(
-        Inputs(q, k, v, dt, dt * A, state, skip, None),
+        DeltaRuleInputs(q, k, v, dt, dt * A, state, skip, None),
         scale=1.0,
         num_householder=1,
         normalize=False,

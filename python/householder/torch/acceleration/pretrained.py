@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from householder.torch._base.dtypes import fitting
-from householder.torch._ops.delta import Inputs
+from householder.torch._ops.delta import DeltaRuleInputs
 from householder.torch.acceleration import mamba, subclasses
 from householder.torch.functions.convolution import causal_convolution
 from householder.torch.functions.delta import run
@@ -54,7 +54,7 @@ def _delta_rule(
     state = None if state is None else fitting(state, query.dtype)
     normalize, is_wanted = (options.get(name, False) for name in ("use_qk_l2norm_in_kernel", "output_final_state"))
     o, last = run(
-        Inputs(query, key, value, beta, g, state, None, None),
+        DeltaRuleInputs(query, key, value, beta, g, state, None, None),
         scale=None,
         num_householder=1,
         normalize=normalize,

@@ -56,7 +56,7 @@ def apply(u: Any, h: Tensor, *, method: str = "auto") -> Tensor:
     u, tau, phases, form, is_adjoint = columns_of(u) if is_object else (u, *DEFAULT)
     if phases is None and getattr(u, "ndim", 0) == 2:
         done: Tensor | None = _ops.apply.operator.attempt(
-            _ops.apply.Inputs(u, h, tau), _ops.apply.Options(is_adjoint, method, form)
+            _ops.apply.ApplyInputs(u, h, tau), _ops.apply.ApplyOptions(is_adjoint, method, form)
         )
         if done is not None:
             return done
@@ -88,8 +88,8 @@ def product(
     u: Tensor, h: Tensor, tau: Tensor | None, form: str, transpose: bool = False, method: str = "auto"
 ) -> Tensor:
     """Compute ``W h`` for ``u (*c, n, m)``, ``h (*c, *r, n)`` and ``tau (*c, m)``, which were checked."""
-    options = _ops.apply.Options(transpose, method, form)
-    c: Tensor = _ops.apply.operator(_ops.apply.Inputs(u, h, tau), options)
+    options = _ops.apply.ApplyOptions(transpose, method, form)
+    c: Tensor = _ops.apply.operator(_ops.apply.ApplyInputs(u, h, tau), options)
     return c
 
 
@@ -118,7 +118,7 @@ def matrix(u: Any) -> Tensor:
     u, tau, phases, form, is_adjoint = columns_of(u) if is_object else (u, *DEFAULT)
     is_default = validate.is_default(tau, form)
     if is_default and phases is None and not is_adjoint:
-        done: Tensor | None = _ops.matrix.operator.attempt(_ops.matrix.Inputs(u), _ops.matrix.Options())
+        done: Tensor | None = _ops.matrix.operator.attempt(_ops.matrix.MatrixInputs(u), _ops.matrix.MatrixOptions())
         if done is not None:
             return done
     compute = checks.operands(u, tau=tau)
@@ -126,7 +126,7 @@ def matrix(u: Any) -> Tensor:
     if phases is not None:
         checks.matrix_phases(phases, u, n)
     if is_default:
-        w = _ops.matrix.operator(_ops.matrix.Inputs(checks.cast(u, compute)), _ops.matrix.Options())
+        w = _ops.matrix.operator(_ops.matrix.MatrixInputs(checks.cast(u, compute)), _ops.matrix.MatrixOptions())
     else:
         tau = None if tau is None else checks.cast(tau, compute)
         w = product(checks.cast(u, compute), unit_vectors(u, n, compute), tau, form).mT

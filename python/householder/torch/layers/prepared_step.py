@@ -19,7 +19,7 @@ from householder.torch.layers.base import constrain
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from householder.torch._ops.rnn import Inputs, Options
+    from householder.torch._ops.rnn import RnnInputs, RnnOptions
 
 _FEW = 16
 """Sequences whose steps run on the calling thread."""
@@ -28,7 +28,7 @@ _known: WeakKeyDictionary[nn.Module, tuple[tuple[Any, ...], _core.Recurrence]] =
 """The options of each cell, and the recurrence of its last parameters."""
 
 
-def step(cell: nn.Module, constraint: str, inputs: Inputs[Tensor], options: Options) -> Tensor | None:
+def step(cell: nn.Module, constraint: str, inputs: RnnInputs[Tensor], options: RnnOptions) -> Tensor | None:
     """Return the state that follows, or None where another route must find it.
 
     Parameters
@@ -37,9 +37,9 @@ def step(cell: nn.Module, constraint: str, inputs: Inputs[Tensor], options: Opti
         Whose parameters these are.
     constraint : str
         On ``u_1``.
-    inputs : Inputs
+    inputs : RnnInputs
         Those of the operation ``rnn``, but with the latent u, ``x (B, d)`` and ``h0 (B, n)``, or ``(d,)`` and ``(n,)``.
-    options : Options
+    options : RnnOptions
         Those of the operation.
     """
     latent, x, h = inputs.u, inputs.x, inputs.h0

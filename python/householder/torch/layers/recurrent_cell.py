@@ -12,7 +12,7 @@ from householder._base import spec, validate
 from householder._base.linear_map import Columns
 from householder.torch import _ops
 from householder.torch._base import autocast, checks, expressions, tracing
-from householder.torch._ops.rnn import Inputs, Options
+from householder.torch._ops.rnn import RnnInputs, RnnOptions
 from householder.torch.functions.apply import apply, matrix
 from householder.torch.functions.rnn import sequence
 from householder.torch.layers import base, prepared_step
@@ -122,12 +122,12 @@ class RecurrentCell(base.Layer):
 
     def _arguments(
         self, u: Tensor, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None = None, reverse: bool = False
-    ) -> tuple[Inputs[Tensor], Options]:
+    ) -> tuple[RnnInputs[Tensor], RnnOptions]:
         """Return the arguments of the operation ``rnn``."""
         h0 = self.h0 if hx is None else hx
         parameters = self.weight_ih, self.bias, self.phases, self.nonlinearity_bias
-        options = Options(self.nonlinearity, self.negative_slope, False, reverse, "trapezoidal", self.method)
-        return Inputs(u, x, h0, *parameters, None, batch_sizes), options
+        options = RnnOptions(self.nonlinearity, self.negative_slope, False, reverse, "trapezoidal", self.method)
+        return RnnInputs(u, x, h0, *parameters, None, batch_sizes), options
 
     def _without_gradients(self, x: Tensor, hx: Tensor | None) -> Tensor | None:
         """Take one step; None if it needs gradients, checks, conversion or another route."""
