@@ -17,7 +17,7 @@ class LeadingAxes(NamedTuple):
     order: tuple[int, ...]
     back: tuple[int, ...]
     """The order that undoes ``order``."""
-    own: int
+    separate: int
     """How many axes of ``order``, the first ones, have separate matrices."""
 
     def gather(self, h: Array, xp: ModuleType) -> Array:
@@ -46,10 +46,10 @@ def arrange(u: tuple[int, ...], h: tuple[int, ...]) -> LeadingAxes:
     if any(a != b and a != 1 and b != 1 for a, b in zip(matrices, vectors, strict=True)):
         raise ValueError(f"leading axes of u {u} and h {h} do not broadcast: (..., n, m) against (..., n)")
     shape = tuple(b if a == 1 else a for a, b in zip(matrices, vectors, strict=True))
-    own = [axis for axis in range(axes) if matrices[axis] != 1]
+    separate = [axis for axis in range(axes) if matrices[axis] != 1]
     shared = [axis for axis in range(axes) if matrices[axis] == 1]
-    order = (*own, *shared)
-    return LeadingAxes(shape, order, tuple(sorted(range(axes), key=order.__getitem__)), len(own))
+    order = (*separate, *shared)
+    return LeadingAxes(shape, order, tuple(sorted(range(axes), key=order.__getitem__)), len(separate))
 
 
 def sum_to(a: Array, shape: tuple[int, ...]) -> Array:

@@ -168,14 +168,14 @@ def rnn_vjp(
 ) -> tuple[Array, Callable[[Array | None, Array | None], SequenceGradients]]:
     """Return all states, and the function from their gradients to those of every array argument that was given."""
     arguments, h = native_arguments(sequence, steps, batch), _states(sequence)
-    kept = _core.rnn_forward(*arguments, h, None, True)
+    saved = _core.rnn_forward(*arguments, h, None, True)
     h.flags.writeable = False  # the gradients are computed from it
 
     def pull(grad_h: Array | None, grad_last: Array | None) -> SequenceGradients:
         if grad_h is not None and sequence.batch_sizes is None:
             grad_h = grad_h.reshape(steps, batch, grad_h.shape[-1])
         gradients = SequenceGradients._make(_like(getattr(sequence, name)) for name in SequenceGradients._fields)
-        _core.rnn_backward(*arguments, h, grad_h, grad_last, gradients, kept)
+        _core.rnn_backward(*arguments, h, grad_h, grad_last, gradients, saved)
         return gradients
 
     return h, pull

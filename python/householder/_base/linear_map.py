@@ -139,9 +139,9 @@ class LinearMap:
         x = self._array(x)
         n = self.shape[-1]
         if not x.ndim or x.shape[max(axis, -x.ndim)] != n:
-            many = f"(..., {n}, k)" if axis == -2 else f"(..., k, {n})"
+            matrices = f"(..., {n}, k)" if axis == -2 else f"(..., k, {n})"
             raise ValueError(
-                f"{product}: x has shape {tuple(x.shape)}, expected ({n},) or {many} for W {tuple(self.shape)}"
+                f"{product}: x has shape {tuple(x.shape)}, expected ({n},) or {matrices} for W {tuple(self.shape)}"
             )
         return x
 

@@ -96,9 +96,9 @@ def of_tau(u: Shape) -> Shape:
     return (*u[:-2], u[-1])
 
 
-def of_phases(many: Shape, n: int, axes: int) -> Shape:
-    """Return the shape of phases of so many axes for ``u (*many, n, m)``: shared by all matrices, or a row for each."""
-    return (n,) if axes < 2 else (*many, n)
+def of_phases(batch_shape: Shape, n: int, axes: int) -> Shape:
+    """Return the shape of phases with ``axes`` axes: shared by all matrices, or a row for each."""
+    return (n,) if axes < 2 else (*batch_shape, n)
 
 
 def of_delta_rule(q: Shape, v: Shape, reflections: int) -> dict[str, tuple[Shape, ...]]:

@@ -15,10 +15,8 @@ _loaded: CDLL | None = None
 def path() -> Path | None:
     """Return where the library is, or None on systems without it."""
     suffix = "dylib" if sys.platform == "darwin" else "so"
-    found = (
-        Path(__file__).parents[1] / "lib" / f"libhouseholder_torch.{suffix}"
-    )  # beside modules it would look like one
-    return found if found.exists() else None
+    file = Path(__file__).parents[1] / "lib" / f"libhouseholder_torch.{suffix}"  # beside modules it would look like one
+    return file if file.exists() else None
 
 
 def register_kernels() -> None:
@@ -32,10 +30,10 @@ def register_kernels() -> None:
     global _loaded
     from ctypes import CDLL, c_char_p
 
-    found = path()
-    if found is None:
+    file = path()
+    if file is None:
         return
-    library = CDLL(str(found))
+    library = CDLL(str(file))
     register = library.householder_torch_register_kernels
     register.restype = c_char_p
     if reason := register():

@@ -161,12 +161,12 @@ def _integers(name: str, value: Any, expected: str) -> Array:
     """Return a list of integers, which may be empty, as an array."""
     no_mask(name, value)
     try:
-        found = np.asarray(value)
+        integers = np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{name} is {value!r}, expected {expected}") from error
-    if found.size and found.dtype.kind not in "iu":
-        raise TypeError(f"{name} has dtype {found.dtype}, expected integers")
-    return found
+    if integers.size and integers.dtype.kind not in "iu":
+        raise TypeError(f"{name} has dtype {integers.dtype}, expected integers")
+    return integers
 
 
 def batch_sizes(batch_sizes: Any) -> Array:
@@ -199,10 +199,10 @@ def number(name: str, value: Any) -> float:
 
 def slope(value: Any) -> float:
     """Expect a finite number that is not negative."""
-    found = number("negative_slope", value)
-    if not 0 <= found < float("inf"):
+    factor = number("negative_slope", value)
+    if not 0 <= factor < float("inf"):
         raise ValueError(f"negative_slope is {value!r}, expected a finite number >= 0")
-    return found
+    return factor
 
 
 def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
@@ -293,6 +293,8 @@ def bias_length(nonlinearity: str, bias: Any, n: int, is_complex: bool) -> int:
     """Expect such a state, and a bias with a modReLU only; return the length of the bias."""
     length = moduli(nonlinearity, n, is_complex)
     if (bias is None) == NONLINEARITIES[nonlinearity].has_bias:
-        given = "missing" if bias is None else "given"
-        raise ValueError(f"nonlinearity_bias is {given} with nonlinearity {nonlinearity!r}; only a modReLU takes one")
+        presence = "missing" if bias is None else "given"
+        raise ValueError(
+            f"nonlinearity_bias is {presence} with nonlinearity {nonlinearity!r}; only a modReLU takes one"
+        )
     return length

@@ -59,8 +59,8 @@ def form(u: Any, phases: Any = None) -> Form:
     xp = library.xp
     n, m = u.shape[-2:]
     k = reflection_count(n, m, ends_in_sign=not library.is_complex(u))
-    if (found := factors.form(library, u, k)) is not None:
-        v, t, s, a, norm = found
+    if (by_kernel := factors.form(library, u, k)) is not None:
+        v, t, s, a, norm = by_kernel
         return Form(library, v, t, s, a, norm, diagonal(library, u, phases))
     v, length, power, gone = reflections.unit_columns(library, xp.tril(u)[..., :k])
     norm = library.cast(xp.where(gone, float("inf"), length / power), v.real.dtype)
@@ -164,19 +164,19 @@ def states(f: Form, rows: Any, transpose: bool) -> list[Any]:
     ``u_1`` is a factor too. Phases act together with the first reflection, or, transposed, with the last.
     """
     counts = f.d is not None and not f.library.is_complex(f.v)
-    found = [rows]
+    vectors = [rows]
     if f.d is not None and not transpose:
         rows = rows * f.d
-        found += [rows] * counts
+        vectors += [rows] * counts
     columns = range(f.v.shape[-1])
     for j in columns if transpose else reversed(columns):
         column = slice(j, j + 1)
         v, tau = f.v[..., column], f.library.cast(1 / f.t[..., column, column].real, f.norm.dtype)
         rows = f.library.minus_product(rows, tau * (rows @ v.conj()), f.library.xp.swapaxes(v, -1, -2))
-        found.append(rows)
+        vectors.append(rows)
     if f.d is not None and transpose:
-        found[len(found) - 1 + counts :] = [rows * f.d.conj()]
-    return found
+        vectors[len(vectors) - 1 + counts :] = [rows * f.d.conj()]
+    return vectors
 
 
 def form_for(u: Any, phases: Any, count: int, method: str) -> Form:

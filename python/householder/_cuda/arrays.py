@@ -115,12 +115,12 @@ class Arrays:
         _of_one_type(x=sequence.x, h0=sequence.h0)
         library = library_of(sequence.u)
         with library.current(sequence.u):
-            h, _, kept = recurrence.forward(sequence, steps, batch)
+            h, _, saved = recurrence.forward(sequence, steps, batch)
 
         def pull(grad_h: Array | None, grad_last: Array | None) -> SequenceGradients:
             _of_one_type(h=h, grad_h=grad_h, grad_last=grad_last)
             with library.current(sequence.u):
-                return recurrence.backward(sequence, steps, batch, h, kept, grad_h, grad_last)
+                return recurrence.backward(sequence, steps, batch, h, saved, grad_h, grad_last)
 
         return h, pull
 

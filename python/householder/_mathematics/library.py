@@ -113,8 +113,8 @@ class Library:
         beside, below = self.zeros((*batch, k, size - k), triangle), self.zeros((*batch, size - k, size), triangle)
         padded = xp.concat([xp.concat([triangle, beside], axis=-1), below], axis=-2)
         inverse = self.zeros((*batch, size, 1, 1), triangle) + 1
-        for done in range(rounds):
-            block, pairs = 1 << done, size >> (done + 1)
+        for level in range(rounds):
+            block, pairs = 1 << level, size >> (level + 1)
             split = xp.reshape(padded, (*batch, pairs, 2, block, pairs, 2, block))[..., :, 0, :, :, 1, :]
             above = xp.moveaxis(xp.linalg.diagonal(xp.moveaxis(split, (-4, -2), (-2, -1))), -1, -3)  # B of every pair
             halves = xp.reshape(inverse, (*batch, pairs, 2, block, block))

@@ -37,8 +37,8 @@ def delta_rule(
     xp = lib.xp
     if skip is not None:
         written = v if beta is None else beta[..., None] * v
-        given = initial_state, cu_seqlens, scale, reflections, normalize
-        o, states = delta_rule(lib, q, k, written, None, g, *given)
+        arguments = initial_state, cu_seqlens, scale, reflections, normalize
+        o, states = delta_rule(lib, q, k, written, None, g, *arguments)
         return o + skip[:, None] * v, states
     if normalize:
         q, k = (x / xp.sqrt(xp.sum(xp.square(x), axis=-1, keepdims=True) + 1e-6) for x in (q, k))
@@ -57,11 +57,11 @@ def delta_rule(
     if cu_seqlens is None:
         o, states = _sequence(lib, (q, k, v, g, *betas), initial_state)
     else:
-        found = []
+        of_sequences = []
         for i, (begin, end) in enumerate(pairwise(cu_seqlens.tolist())):
             steps = [x[:, :, begin * reflections : end * reflections, :] for x in (q, k, v, g, *betas)]
-            found.append(_sequence(lib, steps, initial_state[i : i + 1, ...]))
-        outputs, each = zip(*found, strict=True)
+            of_sequences.append(_sequence(lib, steps, initial_state[i : i + 1, ...]))
+        outputs, each = zip(*of_sequences, strict=True)
         o, states = xp.concat(outputs, axis=2), xp.concat(each, axis=0)
     return xp.permute_dims(o[:, :, reflections - 1 :: reflections, :], (0, 2, 1, 3)), states
 

@@ -34,12 +34,12 @@ def rnn(
 
     ``x`` is ``(*c, T, B, d)`` or, with ``batch_sizes``, ``(*c, rows, d)``. Every other array has the same leading axes.
     """
-    w, xp, kind, many = matrix(lib, u, tau, form), lib.xp, x.dtype, u.ndim - 2
+    w, xp, kind, batch_axes = matrix(lib, u, tau, form), lib.xp, x.dtype, u.ndim - 2
     w = w if phases is None else turn(lib, w, phases[..., None, :])
     w = lib.adjoint(w) if transpose else w
     x = lib.cast(x, w.dtype)
     if input_weight is not None:
-        rows = xp.reshape(x, (*x.shape[:many], prod(x.shape[many:-1]), x.shape[-1]))
+        rows = xp.reshape(x, (*x.shape[:batch_axes], prod(x.shape[batch_axes:-1]), x.shape[-1]))
         x = xp.reshape(rows @ xp.matrix_transpose(input_weight), (*x.shape[:-1], w.shape[-1]))
     if bias is not None:
         x = x + (bias[..., None, None, :] if batch_sizes is None else bias[..., None, :])

@@ -43,8 +43,8 @@ def frame(u: Any) -> Array:
     columns = first_columns(Columns(u), m, backend.xp, forward, matrix)
     if phases is not None:
         columns = columns * backend.xp.exp(1j * phases[..., None, :m]).astype(u.dtype)
-    found: Array = backend.xp.ascontiguousarray(columns)
-    return found
+    contiguous: Array = backend.xp.ascontiguousarray(columns)
+    return contiguous
 
 
 def first_columns(

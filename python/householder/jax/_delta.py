@@ -99,8 +99,8 @@ def run(
     initial_state = _check.optional("initial_state", initial_state, compute, states, "q")
     scale = keys**-0.5 if scale is None else validate.number("scale", scale)
     options = _ops.delta.DeltaRuleParams(scale, num_householder, validate.flag("use_qk_l2norm_in_kernel", normalize))
-    given = q, needed["k"], needed["v"], needed.get("beta"), g
-    operands: Any = tuple(None if a is None else _check.cast(a, compute) for a in given)
+    arrays = q, needed["k"], needed["v"], needed.get("beta"), g
+    operands: Any = tuple(None if a is None else _check.cast(a, compute) for a in arrays)
     if lengths is not None:
         mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
         of_steps = mask.repeat(num_householder, axis=1)

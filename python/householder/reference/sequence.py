@@ -53,8 +53,8 @@ class ReferenceNonlinearity(NamedTuple):
         if self.name == "modrelu":
             return self._modrelu_backward(a, g)
         if self.name == "real_modrelu":
-            kept = np.where(self._gain(a) == 0, 0, g)
-            return kept, (np.sign(a) * kept).reshape(-1, a.shape[-1]).sum(axis=0)
+            passed = np.where(self._gain(a) == 0, 0, g)
+            return passed, (np.sign(a) * passed).reshape(-1, a.shape[-1]).sum(axis=0)
         if self.name == "identity":
             return g, None
         raise NotImplementedError(f"nonlinearity: no reference for the gradient of {self.name!r}")

@@ -243,8 +243,8 @@ def orthogonal(
         raise ValueError(f"{name} of {type(module).__name__} is already parametrized")
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):
-        own = ", ".join(parameter for parameter, _ in module.named_parameters(recurse=False)) or "none"
-        raise ValueError(f"{type(module).__name__} has no parameter {name!r} of its own, expected one of: {own}")
+        parameters = ", ".join(parameter for parameter, _ in module.named_parameters(recurse=False)) or "none"
+        raise ValueError(f"{type(module).__name__} has no parameter {name!r} of its own, expected one of: {parameters}")
     if weight.dim() < 2:
         raise ValueError(
             f"{name} of {type(module).__name__} has shape {tuple(weight.shape)}, expected two or more dimensions"

@@ -23,11 +23,11 @@ def jobs(*, checks: bool, timings: bool, quick: bool) -> list[Check]:
     from householder.cli.gpu_check.correctness import CHECKS
     from householder.cli.gpu_check.timing import cases
 
-    found = [Check(name, worker("check")) for name in CHECKS if checks]
+    checks_and_timings = [Check(name, worker("check")) for name in CHECKS if checks]
     if checks:
-        found.append(Check("clusters, barriers of block scope", worker("block-scope")))
+        checks_and_timings.append(Check("clusters, barriers of block scope", worker("block-scope")))
     kind = worker("quick-timing" if quick else "timing")
-    return found + [Check(str(case), kind, TIMING_LIMIT) for case in cases(quick) if timings]
+    return checks_and_timings + [Check(str(case), kind, TIMING_LIMIT) for case in cases(quick) if timings]
 
 
 def markdown(report: dict[str, Any]) -> str:

@@ -53,7 +53,7 @@ def apply(u: Array, h: Array, tau: Array | None, phases: Array | None, options: 
     axes = len(batch.order)
     u = u.reshape(-1, *u.shape[-2:])
     h = jnp.broadcast_to(h, (*batch.shape, h.shape[-1])).transpose(*batch.order, axes)
-    rows = prod(h.shape[batch.own : -1])
+    rows = prod(h.shape[batch.separate : -1])
     vectors = h.reshape(u.shape[0], rows, h.shape[-1])
     tau = None if tau is None else tau.reshape(-1, tau.shape[-1])
     (c,) = operator(options, u, tau, vectors)

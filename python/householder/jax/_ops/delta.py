@@ -2,7 +2,7 @@
 
 Operands are ``q (B, T, H, K)``, ``k (B, T r, H, K)``, ``v (B, T r, HV, V)``, ``beta (B, T r, HV)`` or None, ``g`` of
 ``(B, T, HV)`` or ``(B, T, HV, K)`` or None, and initial states ``(B, HV, K, V)`` or None. Without ``beta`` it is
-linear attention. Results are the outputs and the final states. The kernel keeps the states from which the gradient
+linear attention. Results are the outputs and the final states. The kernel saves the states from which the gradient
 recomputes its segments.
 """
 
@@ -36,8 +36,8 @@ def _results(_: DeltaRuleParams, q: Any, __: Any, v: Any, *___: Any) -> list[Sha
     return [ShapeDtype(shape, q.dtype) for shape in (o, state)]
 
 
-def _kept(_: DeltaRuleParams, q: Any, k: Any, v: Any, *__: Any) -> list[ShapeDtype]:
-    """Return the shape of the states that are kept of each sequence."""
+def _saved(_: DeltaRuleParams, q: Any, k: Any, v: Any, *__: Any) -> list[ShapeDtype]:
+    """Return the shape of the states that are saved of each sequence."""
     batch, steps, _, keys = k.shape
     *_, heads, values = v.shape
     count = max(steps - 1, 0) // _core.delta_interval(keys, values)
@@ -56,7 +56,7 @@ def _expression(options: DeltaRuleParams, *operands: Any) -> tuple[Array, ...]:
 
 
 _axes = Axes((0,) * 6, (0, 0))
-_operator = JaxOperator(Function("delta_rule", _axes, _results, _expression, _attributes, _kept, residuals=1))
+_operator = JaxOperator(Function("delta_rule", _axes, _results, _expression, _attributes, _saved, residuals=1))
 
 
 @partial(jax.jit, static_argnames=("options",))

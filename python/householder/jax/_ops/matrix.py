@@ -32,14 +32,14 @@ _operator = JaxOperator(Function("matrix", Axes((0,), (0,)), _results, _expressi
 @partial(jax.jit, static_argnames=("form",))
 def matrix(u: Array, phases: Array | None, tau: Array | None, form: str) -> Array:
     """Form many matrices; those of full columns and with tau are applied to the unit vectors."""
-    many = u.reshape(-1, *u.shape[-2:])
+    matrices = u.reshape(-1, *u.shape[-2:])
     if is_default(tau, form):
-        (w,) = _operator(None, many)
+        (w,) = _operator(None, matrices)
     else:
-        count, n, _ = many.shape
+        count, n, _ = matrices.shape
         unit = jnp.broadcast_to(jnp.eye(n, dtype=u.dtype), (count, n, n))
         tau = None if tau is None else tau.reshape(-1, tau.shape[-1])
-        (columns,) = apply.operator(apply.ApplyParams(False, "auto", form), many, tau, unit)
+        (columns,) = apply.operator(apply.ApplyParams(False, "auto", form), matrices, tau, unit)
         w = jnp.matrix_transpose(columns)
     w = w.reshape(*u.shape[:-2], *w.shape[-2:])
     return w if phases is None else _expressions.turn(w, phases[..., None, :])

@@ -2,7 +2,7 @@
 
 Operands are ``u (count, n, m)``, ``x (count, T, B, d)`` and, or None, ``h0 (count, B, n)``,
 ``input_weight (count, n, d)``, ``bias (count, n)``, ``phases (count, n)``, modReLU's bias and ``tau (count, m)``.
-Results are all states ``(count, T, B, n)`` and the last ones ``(count, B, n)``. The kernel keeps a tape for the
+Results are all states ``(count, T, B, n)`` and the last ones ``(count, B, n)``. The kernel saves a tape for the
 gradient, ``(count, T, B, width)``. With batch sizes, rows of packed sequences replace the axes T and B.
 """
 
@@ -43,7 +43,7 @@ def _results(options: RnnParams, u: Any, x: Any, *_: Any) -> list[ShapeDtype]:
     return [ShapeDtype(shape, x.dtype) for shape in ((*x.shape[:-1], n), (count, batch, n))]
 
 
-def _kept(options: RnnParams, u: Any, x: Any, *others: Any) -> list[ShapeDtype]:
+def _saved(options: RnnParams, u: Any, x: Any, *others: Any) -> list[ShapeDtype]:
     """Return the shape of the tape."""
     (_, n, m), states = u.shape, x.shape[:-1]
     has_phases, has_tau = others[3] is not None, others[5] is not None
@@ -69,7 +69,7 @@ def _expression(options: RnnParams, u: Any, x: Any, h0: Any, *others: Any) -> tu
 
 
 def _operator(axes: Axes) -> JaxOperator:
-    return JaxOperator(Function("rnn", axes, _results, _expression, _attributes, _kept, keeps_first=True, residuals=2))
+    return JaxOperator(Function("rnn", axes, _results, _expression, _attributes, _saved, saves_first=True, residuals=2))
 
 
 _uniform = _operator(Axes((None, 2, 1, None, None, None, None, None), (2, 1)))

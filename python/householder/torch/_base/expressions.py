@@ -65,5 +65,5 @@ def activate(a: Tensor, nonlinearity: str, negative_slope: float, nonlinearity_b
     kind, bias = a.dtype, nonlinearity_bias
     if bias is not None and kind in HALF_TYPES:
         a, bias = a.float(), bias.float()
-    found: Tensor = nonlinearities.activate(LIBRARY, a, nonlinearity, negative_slope, bias)
-    return found.to(kind)
+    h: Tensor = nonlinearities.activate(LIBRARY, a, nonlinearity, negative_slope, bias)
+    return h.to(kind)

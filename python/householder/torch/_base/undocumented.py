@@ -42,9 +42,9 @@ def is_forward_mode() -> bool:
 
 def has_hooks(module: nn.Module) -> bool:
     """Return whether hooks run when a module is called, its own or those of all modules."""
-    own = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+    of_module = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
     of_all = getattr(nn.modules.module, "_has_any_global_hook", lambda: True)
-    return of_all() or any(getattr(module, name, True) for name in own)
+    return of_all() or any(getattr(module, name, True) for name in of_module)
 
 
 def computed_weights(module: nn.Module) -> list[Tensor]:

@@ -49,13 +49,13 @@ class Operator:
 
     def __init__(self, operation: Operation) -> None:
         self.operation, self.signature = operation, Signature(operation)
-        self._eager, self._general, self._derivative = map(self._own, (_Eager, _General, _Derivative))
+        self._eager, self._general, self._derivative = map(self._subclass, (_Eager, _General, _Derivative))
         self.kernels = Kernels(operation, self.signature)
         of_gradients = self._derivative.pull_back, self._derivative.setup_context
         self.kernels.define((self._operator_backward, self._set_up), of_gradients)
         self.forward_op, self.backward_op = self.kernels.forward_op, self.kernels.backward_op
 
-    def _own(self, function: type[Function]) -> Any:
+    def _subclass(self, function: type[Function]) -> Any:
         """Return a subclass for this operation, under the name that profiles and graphs show."""
         name = f"householder::{self.operation.name}"
         return new_class(name, (function,), exec_body=lambda members: members.update(operator=self))

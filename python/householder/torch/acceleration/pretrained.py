@@ -150,8 +150,8 @@ class ReplacedFunction:
     def __call__(self, *tensors: Tensor, **options: Any) -> Any:
         """Return what the layer that calls expects."""
         is_ours = tensors[0].device.type == "cpu" and all(options.get(name) is None for name in _PACKED)
-        found = self.ours(*tensors, **options) if is_ours else NotImplemented
-        return self.before(*tensors, **options) if found is NotImplemented else found
+        result = self.ours(*tensors, **options) if is_ours else NotImplemented
+        return self.before(*tensors, **options) if result is NotImplemented else result
 
 
 class ReplacedGlobal(ReplacedFunction):
@@ -203,14 +203,16 @@ def _module(kind: type[nn.Module]) -> ModuleType | None:
 
 
 def _names(module: ModuleType) -> list[str]:
-    found = [name for name in _GLOBALS if callable(getattr(module, name, None))]
-    return found and found + [name for name in _CONVOLUTIONS if callable(getattr(module, name, None))]
+    names = [name for name in _GLOBALS if callable(getattr(module, name, None))]
+    return names and names + [name for name in _CONVOLUTIONS if callable(getattr(module, name, None))]
 
 
 def replace_attributes(layer: nn.Module) -> list[str]:
     """Replace the functions that the layer has as attributes, and return their names."""
-    found = {name: vars(layer).get(name) for name in _ATTRIBUTES}
-    replaced = {name: ReplacedFunction(function, _delta_rule) for name, function in found.items() if callable(function)}
+    functions = {name: vars(layer).get(name) for name in _ATTRIBUTES}
+    replaced = {
+        name: ReplacedFunction(function, _delta_rule) for name, function in functions.items() if callable(function)
+    }
     vars(layer).update(replaced)
     return list(replaced)
 

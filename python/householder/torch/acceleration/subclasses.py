@@ -45,11 +45,11 @@ def restore(name: str, layer: Accelerated) -> None:
 def _change(name: str, layer: nn.Module, kind: type[nn.Module]) -> None:
     """Change a layer's class, and the ``forward`` that hooks keep in its attributes."""
     before = type(layer).forward
-    kept = [key for key, value in vars(layer).items() if isinstance(value, MethodType) and value.__func__ is before]
-    if "forward" in vars(layer) and not kept:
+    keys = [key for key, value in vars(layer).items() if isinstance(value, MethodType) and value.__func__ is before]
+    if "forward" in vars(layer) and not keys:
         raise ValueError(f"layer {name!r} has a forward that does not lead to its class's: accelerate the model before")
     layer.__class__ = kind
-    for key in kept:
+    for key in keys:
         vars(layer)[key] = MethodType(kind.forward, layer)
 
 

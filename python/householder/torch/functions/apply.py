@@ -55,11 +55,11 @@ def apply(u: Any, h: Tensor, *, method: str = "auto") -> Tensor:
     is_object = isinstance(u, (LinearMap, Columns))
     u, tau, phases, form, is_adjoint = columns_of(u) if is_object else (u, *DEFAULT)
     if phases is None and getattr(u, "ndim", 0) == 2:
-        done: Tensor | None = _ops.apply.operator.attempt(
+        result: Tensor | None = _ops.apply.operator.attempt(
             _ops.apply.ApplyInputs(u, h, tau), _ops.apply.ApplyOptions(is_adjoint, method, form)
         )
-        if done is not None:
-            return done
+        if result is not None:
+            return result
     validate.one_of("method", method, spec.METHODS)
     compute = checks.operands(u, h=h, tau=tau)
     if h is None:
@@ -96,7 +96,7 @@ def product(
 def _apply_broadcast(u: Tensor, h: Tensor, tau: Tensor | None, form: str, transpose: bool, method: str) -> Tensor:
     """Bring the axes along which ``u`` varies to the front; along the others, vectors share a matrix."""
     batch = arrange(tuple(u.shape), tuple(h.shape))
-    u = u.reshape(*(batch.shape[axis] for axis in batch.order[: batch.own]), *u.shape[-2:])
+    u = u.reshape(*(batch.shape[axis] for axis in batch.order[: batch.separate]), *u.shape[-2:])
     tau = None if tau is None else tau.reshape(u.shape[:-2] + u.shape[-1:])
     h = h.expand(*batch.shape, h.shape[-1]).permute(*batch.order, -1)
     return product(u, h, tau, form, transpose, method).permute(*batch.back, -1)
@@ -118,9 +118,9 @@ def matrix(u: Any) -> Tensor:
     u, tau, phases, form, is_adjoint = columns_of(u) if is_object else (u, *DEFAULT)
     is_default = validate.is_default(tau, form)
     if is_default and phases is None and not is_adjoint:
-        done: Tensor | None = _ops.matrix.operator.attempt(_ops.matrix.MatrixInputs(u), _ops.matrix.MatrixOptions())
-        if done is not None:
-            return done
+        result: Tensor | None = _ops.matrix.operator.attempt(_ops.matrix.MatrixInputs(u), _ops.matrix.MatrixOptions())
+        if result is not None:
+            return result
     compute = checks.operands(u, tau=tau)
     n, _ = checks.columns(u, form, tau, phases)
     if phases is not None:

@@ -133,7 +133,9 @@ def _averages(u: Tensor, optimizer: Any) -> list[tuple[Tensor, int]]:
         known = ", ".join(kind.__name__ for kind in _DEGREES)
         raise TypeError(f"optimizer is {checks.kind_of(optimizer)}, expected one of {known}")
     averages = {
-        name: kept for name, kept in optimizer.state.get(u, {}).items() if isinstance(kept, Tensor) and kept.dim()
+        name: average
+        for name, average in optimizer.state.get(u, {}).items()
+        if isinstance(average, Tensor) and average.dim()
     }
     unknown = averages.keys() - degrees
     if unknown:
@@ -141,4 +143,4 @@ def _averages(u: Tensor, optimizer: Any) -> list[tuple[Tensor, int]]:
             f"optimizer is {checks.kind_of(optimizer)} that keeps {', '.join(sorted(unknown))} for u, "
             f"expected {', '.join(degrees)} only"
         )
-    return [(kept, degrees[name]) for name, kept in averages.items()]
+    return [(average, degrees[name]) for name, average in averages.items()]

@@ -104,8 +104,8 @@ def sequence(inputs: RnnInputs[Any], options: RnnOptions) -> tuple[Tensor, Tenso
 
     states = x.dtype if reads_halves(x) else compute
     types = (compute, states, states, compute, compute)
-    given = zip((u, sequences, h0, input_weight, bias), types, strict=True)
-    cast = [None if t is None else checks.cast(t, kind) for t, kind in given]
+    operands = zip((u, sequences, h0, input_weight, bias), types, strict=True)
+    cast = [None if t is None else checks.cast(t, kind) for t, kind in operands]
     if nonlinearity_bias is not None and u.dtype in HALF_TYPES:
         nonlinearity_bias = nonlinearity_bias.to(compute)
     tau = None if tau is None else checks.cast(tau, compute)

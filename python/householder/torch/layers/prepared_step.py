@@ -54,8 +54,8 @@ def step(cell: nn.Module, constraint: str, inputs: RnnInputs[Tensor], options: R
                 return None
             if is_same:
                 return following
-        prepared = inputs._replace(u=constrain(latent, constraint), x=x.new_empty(0, 1, x.shape[-1]), h0=None)
-        _known[cell] = (constraint, *options), _core.Recurrence(prepared, options, latent)
+        parameters = inputs._replace(u=constrain(latent, constraint), x=x.new_empty(0, 1, x.shape[-1]), h0=None)
+        _known[cell] = (constraint, *options), _core.Recurrence(parameters, options, latent)
         return None
     except (AttributeError, RuntimeError, TypeError, ValueError):
         return None  # the checks of the arguments explain

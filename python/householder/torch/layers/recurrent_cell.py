@@ -68,16 +68,16 @@ class RecurrentCell(base.Layer):
         real_kind = base.real_type(dtype, is_complex=self.is_complex)
         kind = real_kind.to_complex() if self.is_complex else real_kind
 
-        def parameter(*shape: int, wanted: bool = True, real: bool = False) -> nn.Parameter | None:
+        def parameter(*shape: int, exists: bool = True, real: bool = False) -> nn.Parameter | None:
             dtype = real_kind if real else kind
-            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if wanted else None
+            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if exists else None
 
         self.register_parameter("reflections", parameter(n, self.num_reflections))
-        self.register_parameter("phases", parameter(n, wanted=self.is_complex, real=True))
+        self.register_parameter("phases", parameter(n, exists=self.is_complex, real=True))
         self.register_parameter("weight_ih", parameter(n, self.input_size))
-        self.register_parameter("bias", parameter(n, wanted=bias))
-        self.register_parameter("h0", parameter(n, wanted=learn_h0))
-        phi_bias = parameter(moduli, wanted=spec.NONLINEARITIES[nonlinearity].has_bias, real=True)
+        self.register_parameter("bias", parameter(n, exists=bias))
+        self.register_parameter("h0", parameter(n, exists=learn_h0))
+        phi_bias = parameter(moduli, exists=spec.NONLINEARITIES[nonlinearity].has_bias, real=True)
         self.register_parameter("nonlinearity_bias", phi_bias)
         self.reset_parameters()
 
@@ -114,9 +114,9 @@ class RecurrentCell(base.Layer):
             u = base.constrain(u, self.constraint)
         inputs, options = self._arguments(u, x, hx, batch_sizes, reverse)
         if batch_sizes is None:
-            done: tuple[Tensor, Tensor] | None = _ops.rnn.operator.attempt(inputs, options)
-            if done is not None:
-                return done
+            result: tuple[Tensor, Tensor] | None = _ops.rnn.operator.attempt(inputs, options)
+            if result is not None:
+                return result
         checks.of_layer(self.weight_ih, input=x, hx=hx)
         return sequence(inputs, options)
 
@@ -137,8 +137,8 @@ class RecurrentCell(base.Layer):
         h = prepared_step.step(self, self.constraint, inputs, options)
         if h is None:
             u = base.constrain(self.reflections, self.constraint)
-            done = _ops.rnn.operator.attempt(inputs._replace(u=u, x=x.unsqueeze(0)), options)
-            h = None if done is None else done[1]
+            result = _ops.rnn.operator.attempt(inputs._replace(u=u, x=x.unsqueeze(0)), options)
+            h = None if result is None else result[1]
         return h
 
     def _one_step(self, input: Tensor, hx: Tensor | None) -> Tensor:  # noqa: A002
