@@ -245,7 +245,7 @@ def apply_change(raw: dict[str, Any], change: Change) -> None:
 
 
 def _blamed(place: str, origin: str, changes: Iterable[Change]) -> str:
-    """Return how the message about a setting begins: with the option of the last change of it, or of a part of it."""
+    """Return the beginning of a message about a setting: the option that last changed it, or a part of it."""
     for change in reversed([*changes]):
         if f"{change.place}.".startswith(f"{place}.") or f"{place}.".startswith(f"{change.place}."):
             return f"{change.option} "

@@ -51,7 +51,7 @@ _OTHERS = {"d": "folder", "p": "pipe", "c": "device", "b": "device", "s": "socke
 
 
 def is_there(path: Path) -> bool:
-    """Return whether there is anything of that name, also a link to nothing: reading it then says what it is."""
+    """Return whether the path exists, or is a broken link, for which reading then raises an error."""
     return os.path.lexists(path)
 
 

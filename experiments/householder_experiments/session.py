@@ -214,7 +214,7 @@ def comparison_folders(directory: Path) -> Iterator[Path]:
 
 
 def refuse_changes(options: Namespace, fixed: Iterable[str]) -> None:
-    """Complain about options that cannot go with ``--resume``."""
+    """Refuse options that cannot go with ``--resume``."""
     refused = [f"--{name}" for name in fixed if getattr(options, name) is not None] + ["--set"] * bool(options.changes)
     if refused:
         rule = "--resume keeps the settings a run was begun with, all but --epochs and --data"

@@ -1,4 +1,4 @@
-"""What every typed setting shares."""
+"""The base of all typed settings."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -203,6 +203,7 @@ def test_no_module_of_ours_is_imported_by_a_string():
     assert [path for path, text in texts.items() if pattern.search(text)] == []
 
 
+PACKAGES = ["python/householder", "experiments/householder_experiments"]
 OPERATIONS = sorted((ROOT / "python/householder/torch/_ops").glob("*.py"))
 ANOTHER_WORD = {
     *("keep", "keeps", "keeping", "kept", "tape", "tapes", "states", "holder", "held", "formed", "prepared"),
@@ -220,6 +221,8 @@ def names_given(path: Path) -> Iterator[str]:
             yield node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id not in ("kept", "tape"):
             yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
 
 
 @pytest.mark.parametrize("path", OPERATIONS, ids=lambda path: path.stem)
@@ -239,6 +242,23 @@ def test_operations_name_what_they_take_and_save(path):
     assert set(names_given(path)) & ANOTHER_WORD == set()
 
 
+DIALECT = {"done", "found", "given", "how", "kept", "many", "own", "there", "wanted", "way"}
+"""Words that say a relation and leave out the thing: the name of a variable is that of what it holds."""
+SIDES = {
+    *("jax/_matrices.py", "torch/functions/factor_frame.py", "torch/functions/lapack.py", "torch/layers/svd.py"),
+    "_matrices/nearest.py",
+}
+"""Files in which ``left`` is a side, as in singular value decompositions."""
+
+
+def test_names_are_those_of_things():
+    for root in PACKAGES:
+        files = {path.relative_to(ROOT / root).as_posix(): path for path in (ROOT / root).rglob("*.py")}
+        names = {file: {name.lower().strip("_") for name in names_given(path)} for file, path in files.items()}
+        assert {file: words & DIALECT for file, words in names.items() if words & DIALECT} == {}
+        assert {file for file, words in names.items() if "left" in words} <= SIDES
+
+
 SHARED_TYPES = {"Cotangents", "Gradients", "Operands", "Saved", "Sizes"}
 """Types that several operations of the crate have, each in its own module, such as ``delta::Gradients``."""
 
@@ -253,9 +273,6 @@ def test_types_of_rust_have_names_of_their_own():
             defined.setdefault(name, []).append(path.relative_to(ROOT))
     several = {name: paths for name, paths in defined.items() if len(paths) > 1}
     assert several.keys() == SHARED_TYPES, several
-
-
-PACKAGES = ["python/householder", "experiments/householder_experiments"]
 
 
 def names_stored(node: ast.AST) -> set[str]:

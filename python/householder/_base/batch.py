@@ -1,4 +1,4 @@
-"""How vectors meet many matrices: the broadcasting of ``(..., n, m), (..., n) -> (..., n)`` as one native call.
+"""Many vectors and many matrices: the broadcasting of ``(..., n, m), (..., n) -> (..., n)`` as one native call.
 
 Along an axis where U has size one, all vectors share a matrix and become its rows. Along any other axis, each position
 has its own matrix. The native call takes ``(count, rows, n)``, so the axes with separate matrices go to the front.

@@ -166,7 +166,7 @@ def rnn(sequence: Sequence, steps: int, batch: int) -> Array:
 def rnn_vjp(
     sequence: Sequence, steps: int, batch: int
 ) -> tuple[Array, Callable[[Array | None, Array | None], SequenceGradients]]:
-    """Return all states, and the function from their gradients to those of every array argument that was given."""
+    """Return all states, and a function from their gradients to those of the array arguments that are not None."""
     arguments, h = native_arguments(sequence, steps, batch), _states(sequence)
     saved = _core.rnn_forward(*arguments, h, None, True)
     h.flags.writeable = False  # the gradients are computed from it
@@ -186,7 +186,7 @@ def _states(sequence: Sequence) -> Array:
 
 
 def native_arguments(sequence: Sequence, steps: int, batch: int) -> tuple[Any, Any]:
-    """Return the arrays, in the order of their gradients and then ``batch_sizes``, and the options."""
+    """Return the arrays, in the order of their gradients, with ``batch_sizes`` last, and the options."""
     if sequence.batch_sizes is None:
         sequence = sequence._replace(x=sequence.x.reshape(steps, batch, sequence.x.shape[-1]))
     inputs = *(getattr(sequence, name) for name in SequenceGradients._fields), sequence.batch_sizes

@@ -1,4 +1,4 @@
-"""A product of reflections as an object: what the classes ``Reflections`` of NumPy, torch and JAX share."""
+"""A product of reflections as an object: the base of the classes ``Reflections`` of NumPy, torch and JAX."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LinearMap:
     _apply: Callable[..., AnyArray]
     _matrix: Callable[..., AnyArray]
     _array: Callable[[Any], AnyArray]
-    """Convert what is to be multiplied."""
+    """Convert the other factor of a product to an array."""
     _conjugate: Callable[[AnyArray], AnyArray]
     __array_ufunc__ = None
     """NumPy leaves ``x @ W`` to this class."""
@@ -36,7 +36,7 @@ class LinearMap:
 
     @classmethod
     def _of(cls, u: AnyArray, tau: AnyArray | None, phases: AnyArray | None, columns: str, is_adjoint: bool) -> Self:
-        """Return the object of arrays that were checked."""
+        """Return the object that holds these arrays, which were checked."""
         w = object.__new__(cls)
         w.u, w.tau, w.phases, w.columns, w.is_adjoint = u, tau, phases, columns, is_adjoint
         return w
@@ -165,7 +165,7 @@ class Columns(NamedTuple):
 
 
 DEFAULT = Columns(None)[1:]
-"""What describes W beside an array ``u``: trapezoidal columns, without tau and phases."""
+"""The other fields of ``Columns`` for a bare array ``u``: trapezoidal columns, without tau and phases."""
 
 
 def columns_of(w: Any) -> Columns:

@@ -1,6 +1,6 @@
-"""The table of all that has a name: types of numbers, nonlinearities, forms of columns and methods; rules of shapes.
+"""Tables of dtypes, nonlinearities, forms of columns and methods, listed only here; rules of shapes.
 
-Checks, kernels, settings and the pages of the documentation read this table. ``tests/structure/test_spec.py`` compares
+Checks, kernels, settings and the pages of the documentation read these tables. ``tests/structure/test_spec.py`` compares
 the core and the pages with it.
 """
 
@@ -81,7 +81,7 @@ FORMS = ("trapezoidal", "full")
 METHODS = ("auto", "reflections", "wy", "dense")
 SEQUENCE_METHODS = tuple(method for method in METHODS if method != "reflections")
 MOST = 2**31
-"""The largest size of anything, so that products of sizes fit into an address."""
+"""The largest size of an axis: products of sizes then fit into an address."""
 
 Shape = tuple[int, ...]
 

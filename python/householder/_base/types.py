@@ -51,7 +51,7 @@ class TauGradients(NamedTuple):
 
 
 class SequenceGradients(NamedTuple):
-    """Gradients of a sequence, ``None`` for arguments that were not given."""
+    """Gradients of a sequence, None for arguments that were None."""
 
     u: Array
     x: Array
@@ -93,7 +93,7 @@ class Delta(NamedTuple):
 
 
 class DeltaGradients(NamedTuple):
-    """Gradients of the delta rule, or of linear attention; None for arguments that were not given."""
+    """Gradients of the delta rule, or of linear attention; None for arguments that were None."""
 
     q: Array
     k: Array

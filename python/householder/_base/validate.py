@@ -236,7 +236,7 @@ def delta_sizes(
 ) -> tuple[int, int, int, int, int]:
     """Return ``H, HV, K, V`` and the steps of a token, from the shapes of the delta rule's operands.
 
-    ``needed`` has those of k and v, and that of beta unless nothing is erased.
+    ``needed`` has the shapes of k and v, and, for the delta rule, that of beta.
     """
     v = needed["v"]
     reflections = integer("num_householder", reflections, 1)
@@ -279,7 +279,7 @@ def delta_offsets(q: tuple[int, ...], cu_seqlens: Any) -> list[int]:
 
 
 def moduli(nonlinearity: str, n: int, is_complex: bool) -> int:
-    """Expect a state that the nonlinearity acts on; return how many numbers or pairs that are."""
+    """Expect a state that the nonlinearity acts on; return the number of its moduli."""
     phi = NONLINEARITIES[nonlinearity]
     if is_complex and phi.is_real:
         advice = ": use 'modrelu'" if phi.has_bias else ""
@@ -290,7 +290,7 @@ def moduli(nonlinearity: str, n: int, is_complex: bool) -> int:
 
 
 def bias_length(nonlinearity: str, bias: Any, n: int, is_complex: bool) -> int:
-    """Expect such a state, and a bias with a modReLU only; return the length of the bias."""
+    """Expect a state that the nonlinearity acts on, and a bias for a modReLU only; return the length of the bias."""
     length = moduli(nonlinearity, n, is_complex)
     if (bias is None) == NONLINEARITIES[nonlinearity].has_bias:
         presence = "missing" if bias is None else "given"

@@ -20,7 +20,7 @@ class Form(NamedTuple):
     v: Any
     """Unit columns ``(..., n, k)``; a column that stands for the identity is zero."""
     t: Any
-    """``T = striu(V* V) + diag(V* V) / 2`` in double precision; None where it is not needed any more."""
+    """``T = striu(V* V) + diag(V* V) / 2`` in double precision; None in a form that was saved and read back."""
     s: Any
     """``S = T^-1``, ``(..., k, k)``, in double precision like T."""
     a: Any
@@ -101,10 +101,10 @@ def matrix(f: Form) -> Any:
 
 
 def sums(f: Form, p: Any, g: Any, z: Any = None, w: Any = None) -> Sums:
-    """Sum over the rows of p and g by the cheaper of two ways.
+    """Sum over the rows of p and g by the cheaper of two methods.
 
     One takes four products with n x k matrices, two of which give ``z = V* D p`` and
-    ``w = S* V* g`` unless the kernels of a sequence have kept these. The other forms ``G = sum g p*`` (n x n).
+    ``w = S* V* g`` unless the kernels of a sequence saved these. The other forms ``G = sum g p*`` (n x n).
     """
     xp = f.library.xp
     n, k = f.v.shape[-2:]
@@ -180,7 +180,7 @@ def states(f: Form, rows: Any, transpose: bool) -> list[Any]:
 
 
 def form_for(u: Any, phases: Any, count: int, method: str) -> Form:
-    """Form what a method needs for this number of rows; ``"auto"`` forms W where that saves multiplications."""
+    """Form u as a method needs it for this number of rows; ``"auto"`` forms W where that saves multiplications."""
     f = form(u, phases)
     n, k = f.v.shape[-2:]
     if method == "dense" or (method == "auto" and count * (2 * k - n) > n * k):
@@ -189,7 +189,7 @@ def form_for(u: Any, phases: Any, count: int, method: str) -> Form:
 
 
 def by_method(f: Form, rows: Any, transpose: bool, method: str) -> Any:
-    """Apply a form that ``form_for`` gave for the same method."""
+    """Apply a form that ``form_for`` returned for the same method."""
     if method == "reflections":
         return states(f, rows, transpose)[-1]
     if f.w is not None:

@@ -25,7 +25,7 @@ def canonical(u: Any, *vectors: Any) -> list[Any]:
 
 
 def forward(u: Any, rows: Any, phases: Any, transpose: bool, method: str) -> tuple[Any, Form | None]:
-    """Return ``W h`` or ``W* h`` for each row h, and the form of u, for ``backward``, if matrix products needed it."""
+    """Return ``W h`` or ``W* h`` for each row h, and, for ``backward``, the form of u if matrix products formed it."""
     kernel = _kernel("forward", u, rows, phases, method)
     if kernel is None:
         f = algebra.form_for(u, phases, rows.shape[-2], method)
@@ -43,17 +43,17 @@ def backward(
     transpose: bool,
     method: str,
     *,
-    want_h: bool = True,
+    needs_h: bool = True,
     form: Form | None = None,
 ) -> tuple[Any, Any, Any]:
-    """Return the gradients of u, of the rows if wanted, and of phases; ``grads`` are those of ``forward``'s result."""
+    """Return the gradients of u, of the rows if ``needs_h``, and of phases, from those of ``forward``'s result."""
     kernel = _kernel("backward", u, rows, phases, method)
     if kernel is None:
-        f = form if form is not None else algebra.form_for(u, phases, rows.shape[-2], method if want_h else "wy")
+        f = form if form is not None else algebra.form_for(u, phases, rows.shape[-2], method if needs_h else "wy")
         grad_u, grad_phases = algebra.gradients(f, rows, grads, transpose, phases is not None)
-        return grad_u, algebra.by_method(f, grads, not transpose, method) if want_h else None, grad_phases
+        return grad_u, algebra.by_method(f, grads, not transpose, method) if needs_h else None, grad_phases
     library = library_of(u)
-    grad_u, grad_h = library.empty(u.shape, u), library.empty(rows.shape, u) if want_h else None
+    grad_u, grad_h = library.empty(u.shape, u), library.empty(rows.shape, u) if needs_h else None
     _launch(kernel, u, rows, (library.contiguous(grads), grad_u, grad_h), transpose)
     return grad_u, grad_h, None
 

@@ -111,7 +111,7 @@ class Arrays:
     def rnn_vjp(
         self, sequence: Sequence, steps: int, batch: int
     ) -> tuple[Array, Callable[[Array | None, Array | None], SequenceGradients]]:
-        """Return all states, and the function from their gradients to those of every array argument that was given."""
+        """Return all states, and a function from their gradients to those of the array arguments that are not None."""
         _of_one_type(x=sequence.x, h0=sequence.h0)
         library = library_of(sequence.u)
         with library.current(sequence.u):

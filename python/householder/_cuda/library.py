@@ -1,6 +1,6 @@
-"""What kernels need to know of the arrays of NumPy, CuPy and torch, besides what all array libraries have.
+"""Array libraries as kernels need them: addresses, devices and streams of the arrays of NumPy, CuPy and torch.
 
-The backend is written for CuPy arrays and torch tensors; NumPy arrays take the same way in tests without a device.
+The backend is written for CuPy arrays and torch tensors; NumPy arrays serve tests without a device.
 """
 
 import os
@@ -38,7 +38,7 @@ class KernelLibrary(libraries.Library):
         return self.xp.asarray(a, dtype=dtype)
 
     def contiguous(self, a: Any) -> Any:
-        """Lay out row by row, at an address that is a multiple of a number's size; the same array where it is so."""
+        """Return a C-contiguous, aligned array; ``a`` itself if it already is."""
         a = self.xp.ascontiguousarray(a)
         return a.copy() if self.pointer(a) % a.itemsize else a
 
@@ -55,7 +55,7 @@ class KernelLibrary(libraries.Library):
         return 0
 
     def current(self, a: Any) -> AbstractContextManager[Any]:  # noqa: ARG002
-        """Make the device of an array, and the current stream of its library, CuPy's current ones; launches need it."""
+        """Return a context in which CuPy's device and stream are those of the array; launches need it."""
         return nullcontext()
 
     def linear(self, x: Any, weight: Any, bias: Any) -> Any:
@@ -145,7 +145,7 @@ class Torch(libraries.TorchLibrary, KernelLibrary):
         return product(c, a, b, alpha=-1)
 
     def inverse(self, triangle: Any) -> Any:
-        """Invert as the base class does, by solving where the device is not waited for."""
+        """Invert as the base class does, but by a triangular solve where that does not wait for the device."""
         k = triangle.shape[-1]
         if k <= LARGEST_SOLVE:
             return self.solve(triangle, self.eye(k, triangle), upper=True)

@@ -45,7 +45,7 @@ class Instance:
 
     @property
     def is_slower_than_steps(self) -> bool:
-        """Whether torch operations, one step after the other, are to be preferred."""
+        """Whether torch operations, one step after the other, are preferred."""
         return self.tile is None and instances.prefers_steps(self.n, self.m, self.dtype, dense=self.dense)
 
     @cached_property
@@ -63,7 +63,7 @@ class Instance:
 
 
 class SavedByKernels(NamedTuple):
-    """What a forward pass can save for its backward pass."""
+    """Saved by a forward pass for its backward pass."""
 
     z: Any = None
     """``P* h_{t-1}``, ``(rows, m)``, from kernels of low rank."""
@@ -199,7 +199,7 @@ def warm_up(
 
 
 class KernelRun:
-    """The parts of a sequence that both directions need; those of ``saved`` are not computed again."""
+    """A sequence on the device: the parts that both directions need, read from ``saved`` where it has them."""
 
     def __init__(self, sequence: Sequence, steps: int, batch: int, saved: SavedByKernels):
         self.sequence, self.steps, self.batch = sequence, steps, batch
@@ -351,7 +351,7 @@ def _real_form(a: Any, xp: Any) -> Any:
 def forward(
     sequence: Sequence, steps: int, batch: int, saved: SavedByKernels | None = None
 ) -> tuple[Any, KernelRun | None, SavedByKernels]:
-    """Return all states, in x's shape except for the last axis, the recurrence, and what the backward pass can use.
+    """Return all states, in x's shape except for the last axis, the run, and what it saved for the backward pass.
 
     Without ``saved``, whose arrays are filled, these are new. Kernels run from the first row to the last: with
     ``reverse`` they see inputs and states in the order of time.
@@ -376,7 +376,7 @@ def backward(
     grad_last: Any,
     names: Collection[str] = SequenceGradients._fields,
 ) -> SequenceGradients:
-    """Return the gradients of the arguments in ``names`` that are not None; ``saved`` saves time."""
+    """Return the gradients of the arguments in ``names`` that are not None, computing again what ``saved`` lacks."""
     library = library_of(sequence.u)
     arguments = {name: a for name, a in sequence._asdict().items() if name in names and a is not None}
     if not steps or not batch:

@@ -77,7 +77,7 @@ class TrialSequence:
         self.dtype, self.batch, self.sequence = dtype, batch, s._replace(x=x, batch_sizes=sizes)
 
     def expected(self) -> tuple[Any, SequenceGradients]:
-        """States and gradients."""
+        """Return states and gradients."""
         h, pull = cpu.rnn_vjp(self.sequence, STEPS, self.batch)
         return h, pull(self.grad_h, self.grad_last)
 

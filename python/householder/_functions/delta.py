@@ -193,7 +193,7 @@ class DeltaVjp:
 
 
 class Call(NamedTuple):
-    """What a call of the core needs."""
+    """The checked arguments of a call of the core."""
 
     operands: tuple[Any, Any, Any, Any, Any, Any]
     options: tuple[tuple[int, int, int, int, int], list[int], bool, float, bool]
@@ -211,7 +211,7 @@ class Call(NamedTuple):
         cu_seqlens: Any,
         normalize: Any,
     ) -> "Call":
-        """Check the arguments; ``needed`` has k, v and, unless nothing is erased, beta."""
+        """Check the arguments; ``needed`` has k, v and, for the delta rule, beta."""
         q = array("q", q)
         if q.dtype.kind != "f":
             raise TypeError(f"q has dtype {q.dtype}, expected float32 or float64")
@@ -228,7 +228,7 @@ class Call(NamedTuple):
         return cls((q, needed["k"], needed["v"], needed.get("beta"), g, initial_state), options, states)
 
     def results(self, output_final_state: Any) -> Delta:
-        """Return the outputs, and the final states where they are asked for."""
+        """Return the outputs, and the final states if they are requested."""
         return self._run(output_final_state, None)
 
     def results_and_vjp(self, output_final_state: Any) -> tuple[Delta, DeltaVjp]:

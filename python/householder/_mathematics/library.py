@@ -1,4 +1,4 @@
-"""AnyArray libraries under one set of names: the array API standard, and the few operations that it lacks."""
+"""Array libraries under one set of names: the array API standard, and the few operations that it lacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Step = Callable[..., tuple[AnyArray, AnyArray]]
 
 @dataclass(frozen=True)
 class Library:
-    """What the standard lacks, in its own operations: as NumPy, CuPy and exported programs compute it."""
+    """The operations that the standard lacks, written in those that it has, for NumPy, CuPy and exported programs."""
 
     xp: Any
     """Namespace of the standard, ``array_api_compat.numpy`` for example."""
@@ -49,7 +49,7 @@ class Library:
         return self.xp.eye(k, dtype=like.dtype)
 
     def constant(self, a: AnyArray) -> AnyArray:
-        """Return an array that derivatives take for a constant."""
+        """Return the array as a constant: no derivative flows through it."""
         return a
 
     def complex(self, re: AnyArray, im: AnyArray) -> AnyArray:
@@ -61,7 +61,7 @@ class Library:
         return self.xp.sign(a)
 
     def leaky_relu(self, a: AnyArray, slope: float) -> AnyArray:
-        """Multiply what is not positive by ``slope``."""
+        """Multiply numbers that are not positive by ``slope``."""
         return self.xp.where(a <= 0, slope * a, a)
 
     def unstack(self, a: AnyArray, axis: int) -> Sequence[AnyArray]:
@@ -126,7 +126,7 @@ class Library:
         return inverse[..., 0, :k, :k]
 
     def solve(self, triangle: AnyArray, right: AnyArray, upper: bool) -> AnyArray:
-        """Solve systems with ones on the diagonal; what stands on and beyond the diagonal is not read."""
+        """Solve triangular systems whose diagonal is one; the diagonal and the other triangle are not read."""
         if upper:
             return self.inverse(triangle) @ right
         transpose = self.xp.matrix_transpose

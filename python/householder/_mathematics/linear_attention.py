@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from householder._mathematics.library import Library
 
 _CHUNK = 64
-"""Most steps of the delta rule that are taken together."""
+"""The largest number of steps of the delta rule in a chunk."""
 
 
 def delta_rule(
@@ -90,7 +90,7 @@ def _sigmoid(lib: Library, a: AnyArray) -> AnyArray:
 
 
 def _sequence(lib: Library, operands: Sequence[AnyArray], state: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """Run q, k, v, g and perhaps beta of ``(B, heads, steps, ..)``: whole chunks, then what is left."""
+    """Run q, k, v, g and perhaps beta of ``(B, heads, steps, ..)``: whole chunks, then the remaining steps."""
     v, steps = operands[2], operands[2].shape[2]
     whole = steps - steps % _CHUNK
     outputs = [v[:, :, :0, :]]

@@ -12,7 +12,7 @@ from householder._functions.apply import backend_and_array, backward, matrix
 from householder._functions.tangent import jvp
 
 POLISHED = 0.05
-"""The largest error that rounding may leave in a first factorisation of a product."""
+"""The largest error by rounding after the first factorisation of a product."""
 STEPS = 300
 """Steps of conjugate gradients before the reflections move and the Jacobian is computed again."""
 

@@ -114,7 +114,7 @@ def parser(known: Iterable[Command] | None = None) -> argparse.ArgumentParser:
 
 @contextmanager
 def _termination_as_interrupt() -> Iterator[None]:
-    """Answer SIGTERM in the ``with`` block as Ctrl-C is answered."""
+    """Treat SIGTERM in the ``with`` block as Ctrl-C."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return

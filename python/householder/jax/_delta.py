@@ -86,7 +86,7 @@ def run(
     normalize: bool,
     output_final_state: bool,
 ) -> tuple[Array, Array | None]:
-    """Check the arguments and compute; ``needed`` has k, v and, unless nothing is erased, beta."""
+    """Check the arguments and compute; ``needed`` has k, v and, for the delta rule, beta."""
     q, compute = _check.first("q", q, _check.REAL_TYPES)
     needed = {name: _check.like(name, a, compute, "q") for name, a in needed.items()}
     g = None if g is None else _check.like("g", g, compute, "q")

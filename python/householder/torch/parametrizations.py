@@ -27,7 +27,7 @@ __all__ = ["Frames", "orthogonal"]
 
 
 class Frames(tracing.Opaque):
-    """The map between reflections, with phases where they are complex, and a weight of orthonormal columns or rows.
+    """Parametrization: reflections (and phases) to and from a weight with orthonormal columns or rows.
 
     :func:`householder.torch.orthogonal` registers it and does more: it chooses the initial weight, and an
     ``nn.Linear`` then multiplies by reflections. Use the class where you register parametrizations yourself.

@@ -1,8 +1,8 @@
 """``householder gpu-check``: whether the CUDA path computes correctly on this machine, and how fast.
 
 Each check of :mod:`~householder.cli.gpu_check.correctness` and each case of :mod:`~householder.cli.gpu_check.timing`
-runs in a process of its own, because a kernel that hangs or corrupts memory would break all others. The report is
-written anew after each of them, to one file that can be attached to an issue.
+runs in a process of its own. A kernel that hangs or corrupts memory then breaks no other. The report is written anew
+after each of them, to one file that can be attached to an issue.
 """
 
 import json

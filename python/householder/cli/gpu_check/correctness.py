@@ -290,7 +290,7 @@ def check_layers(device: str) -> str:
     return "all parameters have finite gradients"
 
 
-def _ways() -> list[tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]]:
+def _paths() -> list[tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]]:
     """Functions and shapes of their arguments, one for each path through the code."""
     sequence, packed = ((9, 4, 64), (4, 64)), ((9, 64), (4, 64))
     return [
@@ -312,7 +312,7 @@ def _value_and_gradients(function: Callable[..., Tensor], leaves: Sequence[Tenso
 
 def check_no_waiting(device: str) -> str:
     """No call waits for the device, forward or backward."""
-    for function, shapes in _ways():
+    for function, shapes in _paths():
         leaves = [t.to(device).requires_grad_() for t in _random(*shapes)]
         _value_and_gradients(function, leaves)
         try:
@@ -328,7 +328,7 @@ def check_no_waiting(device: str) -> str:
 def check_graphs(device: str) -> str:
     """Capture a pass, forward and backward; a replay with other numbers equals an eager pass."""
     worst = 0.0
-    for function, shapes in _ways():
+    for function, shapes in _paths():
         leaves = [t.to(device).requires_grad_() for t in _random(*shapes)]
         side = cuda.Stream()
         side.wait_stream(cuda.current_stream())

@@ -2,7 +2,7 @@
 
 :func:`measure` times any calls; :func:`compare` does so for a case of ``householder gpu-check``. Every candidate's
 result is first compared with double precision, computed on the CPU for ours. Times are of forward, and of forward plus
-backward with the gradients of all parameters and of initial states, as eager calls and, if possible, as a CUDA graph.
+backward, with the gradients of all parameters and of initial states. Calls are eager and, if possible, a CUDA graph.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Timing(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """``forward`` gives the result, ``leaves`` need gradients, ``exact`` gives result and gradients in float64."""
+    """A rival: ``forward`` returns the result, ``leaves`` need gradients, ``exact`` returns both in float64."""
 
     name: str
     forward: Callable[[], Tensor]
@@ -76,7 +76,7 @@ class SequenceCase:
     B: int
     T: int
     target: float
-    """The largest wanted ratio of our time to that of ``torch.nn.RNN``."""
+    """The ratio of our time to that of ``torch.nn.RNN`` that is aimed at."""
     dtype: torch.dtype = torch.float32
     """Type of inputs and states. With a half type, the rivals' parameters have it too; ours stay float32."""
 
@@ -86,7 +86,7 @@ class SequenceCase:
 
     @property
     def step(self) -> dict[str, Any]:
-        """What decides between the general kernel and torch operations: the numbers that a step reads."""
+        """The numbers that a step reads, which decide between the general kernel and torch operations."""
         dense = instances.prefers_dense(self.n, self.m)
         dtype = str(self.dtype).removeprefix("torch.")
         steps = instances.prefers_steps(self.n, self.m, dtype, dense=dense)
@@ -222,7 +222,7 @@ def measure(runs: dict[str, Callable[[], Any]], replays: int = REPLAYS) -> dict[
 
 
 def modes_of(call: Callable[[], Any]) -> dict[str, Callable[[], Any]]:
-    """Warm a call up; give it unchanged as ``"eager"`` and, if it can be captured, as a CUDA graph, ``"graph"``."""
+    """Warm a call up; return it as ``"eager"`` and, if it can be captured, as a CUDA graph, ``"graph"``."""
     side = cuda.Stream()
     side.wait_stream(cuda.current_stream())
     with cuda.stream(side):
@@ -251,7 +251,7 @@ def cases(quick: bool) -> list[SequenceCase | ApplicationsCase]:
 
 
 def compare(case: SequenceCase | ApplicationsCase, *, quick: bool = False, device: str = "cuda") -> dict[str, Any]:
-    """Check and time the candidates of a case; give rows for a report."""
+    """Check and time the candidates of a case; return rows for a report."""
     candidates, errors, failed = [], {}, {}
     calls: dict[str, Callable[[], Any]] = {}
     for candidate in case.candidates(device):

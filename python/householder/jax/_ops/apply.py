@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ApplyParams(NamedTuple):
-    """How to apply."""
+    """The static arguments of the primitive, which JAX calls its parameters."""
 
     transpose: bool
     method: str

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class DeltaRuleParams(NamedTuple):
-    """How to run."""
+    """The static arguments of the primitive, which JAX calls its parameters."""
 
     scale: float
     reflections: int

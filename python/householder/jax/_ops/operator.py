@@ -4,8 +4,8 @@ An operator :math:`y = f(x)` has three primitives: ``f`` itself; the tangent :ma
 gradient :math:`\bar x = f'(x)^* \bar y`, which is the tangent's transpose. On CPU the first and the last are kernels.
 Everything else, and all of it on other devices, is the same mathematics in ``jax.numpy``, the *expression*.
 
-These are primitives and not ``jax.custom_vjp`` because the gradient of a function that ``vmap`` maps over vectors is
-then one call of the kernel for all vectors. ``custom_vjp`` would compute a gradient of the parameters for each vector
+These are primitives and not ``jax.custom_vjp`` because of ``vmap`` over vectors. The gradient of the mapped function is
+then one call of the kernel for all vectors, while ``custom_vjp`` would compute a gradient of the parameters for each vector
 and add them up.
 """
 
@@ -35,14 +35,17 @@ class ShapeDtype(NamedTuple):
 
 
 class Axes(NamedTuple):
-    """The axis of independent vectors, after the leading axis of problems; None for operands that all vectors share."""
+    """The axis of independent vectors in each operand and result; None for operands that all vectors share.
+
+    The leading axis, of problems, does not count.
+    """
 
     operands: tuple[int | None, ...]
     results: tuple[int, ...]
 
 
 class Function(NamedTuple):
-    """What an operator computes, by functions of its options and of operands with a leading axis of problems."""
+    """A function that becomes an operator: it takes options, and operands with a leading axis of problems."""
 
     name: str
     axes: Axes
@@ -57,7 +60,7 @@ class Function(NamedTuple):
     saves_first: bool = False
     """Whether the kernel of the gradient reads the first result."""
     residuals: int = 0
-    """How many arrays of the function's kernel that of the gradient can read: the first result, and what is saved."""
+    """The number of arrays that the gradient's kernel can read: the first result, and the saved ones."""
 
 
 class _Call(NamedTuple):
@@ -80,7 +83,7 @@ def _spread(mask: Sequence[bool], present: Sequence[Any]) -> list[Any]:
 class JaxOperator:
     """A function of arrays, some of which may be None.
 
-    If it is linear in its last operand, ``adjoint`` gives the options with which it is its own adjoint.
+    If it is linear in its last operand, ``adjoint`` returns the options with which it is its own adjoint.
     """
 
     def __init__(self, function: Function, adjoint: Callable[[Any], Any] | None = None):

@@ -49,7 +49,7 @@ class Primitive:
         batch: Callable[..., Any],
         transpose: Callable[..., Any] | None = None,
     ) -> None:
-        """Say what the results are, how they are computed, on the CPU by a kernel if there is one, and JAX's rules."""
+        """Register the shapes of results, the expression, the kernel for the CPU if there is one, and JAX's rules."""
         primitive = self._primitive
         primitive.def_abstract_eval(partial(self._avals, shapes))
         primitive.def_impl(self._run)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RnnParams(NamedTuple):
-    """How to run."""
+    """The static arguments of the primitive, which JAX calls its parameters."""
 
     nonlinearity: str
     negative_slope: float

@@ -1,4 +1,4 @@
-"""What torch keeps to itself. Only this file uses names of torch that begin with an underscore.
+"""Undocumented names of torch. Only this file uses names of torch that begin with an underscore.
 
 They may change with any version of torch. Where one is gone, a function here gives the answer that is always safe. The
 test of this file names the versions that were tried.
@@ -54,7 +54,10 @@ def computed_weights(module: nn.Module) -> list[Tensor]:
 
 
 def constant(function: CallableT) -> CallableT:
-    """Let compilers call a function while they compile. ``assume_constant_result`` would import the compiler."""
+    """Mark a function whose result ``torch.compile`` may compute once, while it compiles.
+
+    ``torch.compiler.assume_constant_result`` would import the compiler.
+    """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
 

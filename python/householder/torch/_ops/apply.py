@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class ApplyInputs(NamedTuple, Generic[T]):
-    """The tensors, or a flag, or the mapped axis, of each."""
+    """The tensors; or a flag or the mapped axis of each."""
 
     u: T
     h: T
@@ -40,7 +40,7 @@ class ApplyInputs(NamedTuple, Generic[T]):
 
 
 class ApplyOptions(NamedTuple):
-    """How to apply."""
+    """The arguments that are no tensors."""
 
     transpose: bool
     method: str
@@ -54,7 +54,7 @@ class ApplyGradients(NamedTuple):
 
 
 class ApplySaved(NamedTuple):
-    """Factors or ``W``: of the core, or the form of ``u`` on CUDA."""
+    """Factors or ``W``: in an object of the core, or the form of ``u`` on CUDA."""
 
     kept: Tensor | None = None
     native: Any = None
@@ -128,7 +128,7 @@ class Apply(Operation):
         matrices, rows, of_rows = application.canonical(u, h, grads.c)
         transpose, method, form = options.transpose, options.method, saved.native
         grad_u, grad_h, _ = application.backward(
-            matrices, rows, of_rows, None, transpose, method, want_h=needs_grad.h, form=form
+            matrices, rows, of_rows, None, transpose, method, needs_h=needs_grad.h, form=form
         )
         return (
             grad_u.reshape(u.shape).contiguous() if needs_grad.u else None,

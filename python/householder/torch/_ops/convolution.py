@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class ConvolutionInputs(NamedTuple, Generic[T]):
-    """The tensors, or a flag, or the mapped axis, of each."""
+    """The tensors; or a flag or the mapped axis of each."""
 
     x: T
     weight: T

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class DeltaRuleInputs(NamedTuple, Generic[T]):
-    """The tensors, or a flag, or the mapped axis, of each."""
+    """The tensors; or a flag or the mapped axis of each."""
 
     q: T
     k: T
@@ -47,7 +47,7 @@ class DeltaRuleInputs(NamedTuple, Generic[T]):
 
 
 class DeltaRuleOptions(NamedTuple):
-    """How to run."""
+    """The arguments that are no tensors."""
 
     scale: float
     reflections: int
@@ -62,7 +62,7 @@ class DeltaRuleGradients(NamedTuple):
 
 
 class DeltaRuleSaved(NamedTuple):
-    """The states that the backward pass begins its segments with, ``(steps // interval, HV, K, V)``."""
+    """The states from which the backward pass starts its segments, ``(steps // interval, HV, K, V)``."""
 
     kept: Tensor | None = None
     native: None = None

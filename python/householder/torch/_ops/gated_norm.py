@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class GatedNormInputs(NamedTuple, Generic[T]):
-    """The tensors, or a flag, or the mapped axis, of each."""
+    """The tensors; or a flag or the mapped axis of each."""
 
     x: T
     z: T
@@ -34,7 +34,7 @@ class GatedNormInputs(NamedTuple, Generic[T]):
 
 
 class GatedNormOptions(NamedTuple):
-    """What is added to a mean square, and whether gates pass through SiLU."""
+    """The number that is added to a mean square, and whether gates pass through SiLU."""
 
     epsilon: float
     silu: bool

@@ -26,13 +26,13 @@ T = TypeVar("T")
 
 
 class MatrixInputs(NamedTuple, Generic[T]):
-    """The tensor, or a flag, or the mapped axis, of it."""
+    """The tensor; or a flag or its mapped axis."""
 
     u: T
 
 
 class MatrixOptions(NamedTuple):
-    """There are none."""
+    """No arguments but the tensor."""
 
 
 class MatrixGradients(NamedTuple):
@@ -42,7 +42,7 @@ class MatrixGradients(NamedTuple):
 
 
 class MatrixSaved(NamedTuple):
-    """Factors of ``W``, of the core."""
+    """Factors of ``W``, in an object of the core."""
 
     kept: Tensor | None = None
     native: _core.Kept | None = None
@@ -106,7 +106,7 @@ class Matrix(Operation):
         n = u.shape[-2]
         eye = torch.eye(n, dtype=u.dtype, device=u.device).expand(*u.shape[:-2], n, n)
         matrices, rows, of_rows = application.canonical(u, eye, grads.w.mT)
-        grad_u, _, _ = application.backward(matrices, rows, of_rows, None, False, "auto", want_h=False, form=None)
+        grad_u, _, _ = application.backward(matrices, rows, of_rows, None, False, "auto", needs_h=False, form=None)
         return (grad_u.reshape(u.shape).contiguous() if needs_grad.u else None,)
 
     def require_unchanged(

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class RnnInputs(NamedTuple, Generic[T]):
-    """The tensors, or a flag, or the mapped axis, of each."""
+    """The tensors; or a flag or the mapped axis of each."""
 
     u: T
     x: T
@@ -52,7 +52,7 @@ class RnnInputs(NamedTuple, Generic[T]):
 
 
 class RnnOptions(NamedTuple):
-    """How to run."""
+    """The arguments that are no tensors."""
 
     nonlinearity: str
     negative_slope: float

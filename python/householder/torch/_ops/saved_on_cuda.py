@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Layout(NamedTuple):
-    """How one tensor is divided into all that is saved; flags are bytes."""
+    """The division of one tensor into the saved arrays; flags are bytes."""
 
     n: int
     m: int
@@ -61,7 +61,7 @@ class Layout(NamedTuple):
             torch.cat(flat, out=saved[sum(self.sizes[:2]) :])
 
     def form(self, saved: Tensor, u: Tensor, phases: Tensor | None) -> Form:
-        """Read the form of u back; S has u's precision, which is all that gradients take."""
+        """Read the form of u back; S has u's precision, which suffices for gradients."""
         n, k, library = self.n, self.k, library_of(u)
         v, a, s, norm, w = torch.split(saved, self.sizes)[2:]
         norm = norm.real.view(1, k) if norm.is_complex() else norm.view(1, k)

@@ -34,7 +34,7 @@ _PACKED = ("cu_seqlens", "cu_seq_lens_q", "seq_idx")
 
 
 class _CurrentCall(threading.local):
-    """What this thread calls."""
+    """Per thread: whether an accelerated layer makes the current call."""
 
     accelerated = False
 
@@ -75,7 +75,7 @@ _GLOBALS: dict[str, Callable[..., Any]] = {
     "mamba2_chunk_scan": mamba.chunk_scan,
     "mamba2_selective_state_update": mamba.state_update,
 }
-"""Recurrences of transformers, and what computes the same."""
+"""Recurrences of transformers, and our functions for them."""
 
 
 def _convolve(
@@ -95,7 +95,7 @@ def _convolve_step(
     activation: str | None = None,
     **_: Any,
 ) -> Any:
-    """Return the same for tokens that follow those of ``conv_state (B, C, L)``, and update it."""
+    """Continue ``_convolve`` after the tokens in ``conv_state (B, C, L)``, and update it in place."""
     before = weight.shape[-1] - 1
     fits = conv_state.shape[:2] == hidden_states.shape[:2] and conv_state.shape[-1] >= before
     if not (fits and _has_convolution(hidden_states, weight, activation)):
@@ -155,7 +155,7 @@ class ReplacedFunction:
 
 
 class ReplacedGlobal(ReplacedFunction):
-    """A rule for accelerated layers, and the function before for others."""
+    """A function of a module: ours for accelerated layers, the original for others."""
 
     def __call__(self, *tensors: Tensor, **options: Any) -> Any:
         """Return what the layer that calls expects."""
@@ -178,7 +178,7 @@ class AcceleratedRecurrence(subclasses.Accelerated):
                 _replace_gated_norm(kind)
 
     def forward(self, *args: Any, **options: Any) -> Any:
-        """Compute what the class before computes, by our functions."""
+        """Compute the same as the original class, by our functions."""
         outer, _current.accelerated = _current.accelerated, True
         try:
             return super().forward(*args, **options)
@@ -218,5 +218,5 @@ def replace_attributes(layer: nn.Module) -> list[str]:
 
 
 def restore_attributes(layer: nn.Module) -> None:
-    """Give the layer the functions that it had."""
+    """Restore the functions that the layer had."""
     vars(layer).update({name: rule.before for name, rule in vars(layer).items() if isinstance(rule, ReplacedFunction)})

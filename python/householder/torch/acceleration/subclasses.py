@@ -22,7 +22,7 @@ class Accelerated(nn.Module):
 
     @classmethod
     def prepare(cls, before: type[nn.Module]) -> None:
-        """Do what layers of the class ``before`` need, in each process."""
+        """Patch, once per process, the module that defines the class ``before``, if its layers need that."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Name the two bases, because the subclass is in no module."""
@@ -36,7 +36,7 @@ def accelerate(name: str, layer: nn.Module, base: type[Accelerated]) -> None:
 
 
 def restore(name: str, layer: Accelerated) -> None:
-    """Give a layer its own class again."""
+    """Restore the class of a layer."""
     if "before" not in vars(type(layer)):
         raise RuntimeError(f"layer {name!r} became {kind_of(layer)} after it was accelerated: undo that first")
     _change(name, layer, layer.before)

@@ -66,8 +66,8 @@ def reflections(frame: Tensor, m: int) -> tuple[Tensor, float]:
     Returns
     -------
     u : Tensor, shape (n, m)
-        If m reflections do not reach the frame, the reflections of the nearest frame that the largest singular values
-        of ``F - E`` give.
+        If m reflections do not reach the frame, those of the nearest frame by the largest singular values of
+        ``F - E``.
     distance : float
         The largest entry of the difference from ``frame``, 0 if it is no more than rounding.
     """

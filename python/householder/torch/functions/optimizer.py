@@ -127,7 +127,7 @@ def _check_reflections(u: Any) -> None:
 
 
 def _averages(u: Tensor, optimizer: Any) -> list[tuple[Tensor, int]]:
-    """Return the tensors, not scalars such as a step count, that the optimizer keeps for u, and their degrees."""
+    """Return the tensors that the optimizer holds for u, without scalars such as a step count, and their degrees."""
     degrees = next((_DEGREES[kind] for kind in type(optimizer).__mro__ if kind in _DEGREES), None)
     if degrees is None:
         known = ", ".join(kind.__name__ for kind in _DEGREES)

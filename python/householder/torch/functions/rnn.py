@@ -66,7 +66,7 @@ def rnn(
 
 
 def sequence(inputs: RnnInputs[Any], options: RnnOptions) -> tuple[Tensor, Tensor]:
-    """Check and convert what the operation ``rnn`` takes, and compute."""
+    """Check and convert the arguments of the operation ``rnn``, and compute."""
     u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes = inputs
     nonlinearity, negative_slope, transpose, reverse, form, method = options
     validate.one_of("method", method, spec.SEQUENCE_METHODS)

@@ -22,7 +22,7 @@ CONSTRAINTS = ("hard", "soft")
 
 
 class Layer(tracing.Opaque):
-    """A module whose real parameters stay real and whose complex ones stay complex, whatever it is converted to.
+    """A module whose real parameters stay real and whose complex ones stay complex, in every conversion.
 
     ``double()``, ``to(torch.complex64)`` and the like choose the precision of all of them. Half types give a
     complex layer complex64 and float32: no unitary layer computes in less.

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
     from householder.torch._ops.rnn import RnnInputs, RnnOptions
 
-_FEW = 16
-"""Sequences whose steps run on the calling thread."""
+_MAX_BATCH_ON_CALLER = 16
+"""Up to this many sequences, a step does not wake other threads."""
 
 _known: WeakKeyDictionary[nn.Module, tuple[tuple[Any, ...], _core.Recurrence]] = WeakKeyDictionary()
 """The options of each cell, and the recurrence of its last parameters."""
 
 
 def step(cell: nn.Module, constraint: str, inputs: RnnInputs[Tensor], options: RnnOptions) -> Tensor | None:
-    """Return the state that follows, or None where another route must find it.
+    """Return the next state, or None if another route has to compute it.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def step(cell: nn.Module, constraint: str, inputs: RnnInputs[Tensor], options: R
         Those of the operation.
     """
     latent, x, h = inputs.u, inputs.x, inputs.h0
-    if h is None or route() is not EAGER or not latent.is_cpu or (x.shape[0] > _FEW and x.dim() == 2):
+    if h is None or route() is not EAGER or not latent.is_cpu or (x.shape[0] > _MAX_BATCH_ON_CALLER and x.dim() == 2):
         return None
     try:
         before, recurrence = _known.get(cell, ((), None))

@@ -22,7 +22,7 @@ _SMALL = 128 * 16
 
 
 class Sequences(NamedTuple):
-    """What a layer's cells run over: sequences of one length, perhaps from their ends, or packed ones."""
+    """The sequences that a layer's cells run over: of one length, perhaps from their ends, or packed."""
 
     batch_sizes: Tensor | None
     reverse: bool = False
