@@ -31,7 +31,7 @@ import householder as hh
 import householder.torch as ht
 from benches.measure import heading, options, row
 from householder._base import torch_library
-from householder.reference.sequence import Nonlinearity, rnn_forward
+from householder.reference.sequence import ReferenceNonlinearity, rnn_forward
 
 ROOT = Path(__file__).parents[2]
 
@@ -159,7 +159,7 @@ def exact(layer, work):
     u, v, b, x, h = (
         tensor.detach().double().numpy() for tensor in (cell.reflections, cell.weight_ih, cell.bias, work.x, work.h)
     )
-    sizes, phi = [x.shape[1]] * len(x), Nonlinearity("leaky_relu")
+    sizes, phi = [x.shape[1]] * len(x), ReferenceNonlinearity("leaky_relu")
     states = rnn_forward(u, x.reshape(-1, 1), h[0], sizes, phi, input_weight=v, bias=b)
     return states.reshape(*x.shape[:2], -1)
 

@@ -46,7 +46,7 @@ def load(
     Raises
     ------
     householder.cli.errors.UserError
-        There is no such run or model, its checkpoint is missing or damaged, or its class is in a module that
+        There is no such run or model, or its checkpoint is missing or damaged. Or its class is in a module that
         ``imports`` does not name.
 
     Examples

@@ -155,9 +155,9 @@ def _import_argument(parser: argparse.ArgumentParser) -> None:
 
 def named_modules(options: argparse.Namespace) -> set[str]:
     """Return the modules of the user's own that a command line names, which may therefore be imported."""
-    given = vars(options)
-    texts = [given.get("task"), given.get("models"), *(given.get("changes") or ()), *(given.get("over") or ())]
-    return {*given.get("imports", ()), *modules_in(text for text in texts if text is not None)}
+    values = vars(options)
+    texts = [values.get("task"), values.get("models"), *(values.get("changes") or ()), *(values.get("over") or ())]
+    return {*values.get("imports", ()), *modules_in(text for text in texts if text is not None)}
 
 
 def _listed(lines: Mapping[str, str]) -> str:
@@ -172,8 +172,8 @@ def _module(text: str) -> str:
 
 def _task(text: str) -> str:
     if ":" in text and not re.match(PATTERN, text):
-        wanted = "expected my_module:MyTask, with the name of a module that can be imported, not a file"
-        raise argparse.ArgumentTypeError(f"{text!r}: {wanted}")
+        expected = "expected my_module:MyTask, with the name of a module that can be imported, not a file"
+        raise argparse.ArgumentTypeError(f"{text!r}: {expected}")
     if text not in TASKS and ":" not in text:
         known = f"expected one of {', '.join(TASKS)}, or my_module:MyTask{nearest(text, TASKS)}"
         raise argparse.ArgumentTypeError(f"unknown task {text!r}: {known}")

@@ -100,8 +100,8 @@ def measure_all(kind: str, sizes: Iterable[int], lengths: Iterable[int]) -> list
         if measured[-1].seconds > _PATIENCE_SECONDS:
             break
     known = {(each.size, each.length) for each in measured}
-    wanted = ((MIDDLE_SIZE, length) for length in lengths)
-    return measured + [measure(kind, *place) for place in wanted if place not in known]
+    places = ((MIDDLE_SIZE, length) for length in lengths)
+    return measured + [measure(kind, *place) for place in places if place not in known]
 
 
 def measure(kind: str, size: int, length: int) -> Measurement:
@@ -169,10 +169,12 @@ def draw(measured: Iterable[Measurement], path: Path) -> None:
     figure = new_figure(11, 4.5)
     over_size, over_length = figure.subplots(1, 2, sharey=True)
     for number, kind in enumerate(dict.fromkeys(each.model for each in measured)):
-        own = [each for each in measured if each.model == kind]
+        of_kind = [each for each in measured if each.model == kind]
         for axes, along, fixed in ((over_size, "size", "length"), (over_length, "length", "size")):
             middle = MIDDLE_LENGTH if fixed == "length" else MIDDLE_SIZE
-            line = sorted((getattr(each, along), 1000 * each.seconds) for each in own if getattr(each, fixed) == middle)
+            line = sorted(
+                (getattr(each, along), 1000 * each.seconds) for each in of_kind if getattr(each, fixed) == middle
+            )
             axes.plot(*zip(*line, strict=True), "o-", color=f"C{number}", markersize=3, linewidth=1, label=kind)
     over_size.set(xlabel=f"n (T = {MIDDLE_LENGTH})", ylabel="ms for one gradient step, B = 1")
     over_length.set(xlabel=f"T (n = {MIDDLE_SIZE})")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from householder.cli.errors import UserError
 from householder_experiments.experiment import Experiment, saved_experiment
 from householder_experiments.outcome import CONFIG, METRICS, Outcome, read_outcomes
-from householder_experiments.readers import Columns, is_there, read_columns
+from householder_experiments.readers import NumericColumns, is_there, read_columns
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Curves:
     """The runs that share a line of the figure."""
 
     metric: str
-    columns: list[Columns] = field(default_factory=list)
+    columns: list[NumericColumns] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
 
     def over_runs(self, name: str) -> NDArray[np.float64] | None:
@@ -46,16 +46,16 @@ def find_runs(directories: Iterable[Path]) -> list[RunFolder]:
     UserError
         If a directory holds no run, or the runs are of different tasks.
     """
-    found: list[RunFolder] = []
+    runs: list[RunFolder] = []
     for directory in directories:
         paths = [directory / CONFIG] if is_there(directory / CONFIG) else sorted(directory.glob(f"*/{CONFIG}"))
         if not paths:
             raise UserError(f"{directory} holds no run: there is no {CONFIG}")
-        found += [RunFolder(path.parent, saved_experiment(path)) for path in paths]
-    kinds = {run.experiment.task.kind for run in found}
+        runs += [RunFolder(path.parent, saved_experiment(path)) for path in paths]
+    kinds = {run.experiment.task.kind for run in runs}
     if len(kinds) > 1:
         raise UserError(f"the runs are of different tasks: {', '.join(sorted(kinds))}")
-    return found
+    return runs
 
 
 def read_curves(runs: Iterable[RunFolder], by_settings: bool = True) -> dict[str, Curves]:
@@ -110,7 +110,7 @@ def _names(groups: Collection[list[RunFolder]]) -> list[str]:
     for level in range(1, 1 + min(len(path.parts) for group in paths for path in group)):
         names = [list(dict.fromkeys(path.parts[-level] for path in group)) for group in paths]
         if len(set(chain(*names))) == sum(map(len, names)):
-            return [own[0] if len(own) == 1 else f"{own[0]} ... {own[-1]}" for own in names]
+            return [of_group[0] if len(of_group) == 1 else f"{of_group[0]} ... {of_group[-1]}" for of_group in names]
     return [str(group[0]) for group in paths]
 
 

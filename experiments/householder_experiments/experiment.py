@@ -17,7 +17,7 @@ from householder_experiments.models.base import Positive
 from householder_experiments.models.rivals import count_parameters, own_settings, resized, rival_settings
 from householder_experiments.outcome import CONFIG, RESULTS
 from householder_experiments.readers import is_there, parse_yaml, read_yaml
-from householder_experiments.settings import OWN, Settings, Unit
+from householder_experiments.settings import CUSTOM, Settings, Unit
 from householder_experiments.tasks import PACKAGED_TASKS, TaskSettings
 
 ALL = "all"
@@ -169,11 +169,11 @@ def parse_experiment(raw: dict[str, Any], origin: str, changes: Collection["Chan
     A chosen size gives as many parameters as the first model with a size, for the task's inputs and outputs.
     """
     models = raw.get("models")
-    given = models if isinstance(models, dict) else {}
-    unsized = [name for name, model in given.items() if isinstance(model, dict) and "hidden_size" not in model]
-    reference = next((name for name in given if name not in unsized), None)
+    settings = models if isinstance(models, dict) else {}
+    unsized = [name for name, model in settings.items() if isinstance(model, dict) and "hidden_size" not in model]
+    reference = next((name for name in settings if name not in unsized), None)
     if unsized and reference is not None:
-        raw = raw | {"models": given | {name: given[name] | {"hidden_size": 1} for name in unsized}}
+        raw = raw | {"models": settings | {name: settings[name] | {"hidden_size": 1} for name in unsized}}
     experiment = validated(raw, origin, changes)
     if reference is None or not unsized:
         return experiment
@@ -245,7 +245,7 @@ def apply_change(raw: dict[str, Any], change: Change) -> None:
 
 
 def _blamed(place: str, origin: str, changes: Iterable[Change]) -> str:
-    """Return how the message about a setting begins: with the option of the last change of it, or of a part of it."""
+    """Return the beginning of a message about a setting: the option that last changed it, or a part of it."""
     for change in reversed([*changes]):
         if f"{change.place}.".startswith(f"{place}.") or f"{place}.".startswith(f"{change.place}."):
             return f"{change.option} "
@@ -274,7 +274,7 @@ def _first(error: ValidationError, raw: Mapping[str, Any]) -> tuple[str, str]:
     where, known = list(details["loc"]), list(Experiment.model_fields)
     if where and where[0] in ("task", "models"):
         kind = 1 if where[0] == "task" else 2
-        tags = 1 if where[kind : kind + 1] == [OWN] else 2
+        tags = 1 if where[kind : kind + 1] == [CUSTOM] else 2
         kinds: Mapping[str, type[Settings]] = PACKAGED_TASKS if where[0] == "task" else PACKAGED_MODELS
         tag = next(iter(where[kind + 1 : kind + tags]), None)
         known = list(kinds[str(tag)].model_fields) if tag in kinds else []
@@ -289,8 +289,8 @@ def _first(error: ValidationError, raw: Mapping[str, Any]) -> tuple[str, str]:
         hint = f"; did you mean {place!r}?" if place else nearest(where[-1], known)
         return name, f"there is no such setting{hint}"
     message = details["msg"].removeprefix("Value error, ")
-    given = details["input"]
-    shown = "" if details["type"] == "missing" or isinstance(given, dict) else f", got {_shown(given)}"
+    value = details["input"]
+    shown = "" if details["type"] == "missing" or isinstance(value, dict) else f", got {_shown(value)}"
     return name, f"{message[0].lower()}{message[1:]}{shown}"
 
 

@@ -108,5 +108,5 @@ def share(task: "Task", batch: "Batch", rank: int, size: int) -> tuple["Batch", 
     begin, end = batch.size * rank // size, batch.size * (rank + 1) // size
     part = slice(begin, max(end, begin + 1))
     sequences = (slice(None), part) if task.every_step else part
-    own = batch._replace(inputs=batch.inputs[:, part], targets=batch.targets[sequences])
-    return own, task.weight(own) if end > begin else 0
+    part_of_batch = batch._replace(inputs=batch.inputs[:, part], targets=batch.targets[sequences])
+    return part_of_batch, task.weight(part_of_batch) if end > begin else 0

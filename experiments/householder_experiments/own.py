@@ -71,13 +71,13 @@ def imported(place: str, base: type) -> type[Any]:
         module = import_module(name)
     except Exception as error:
         raise UserError(f"cannot import {name} for {place}: {first_line(error)}") from error
-    found = getattr(module, attribute, None)
-    if not (isinstance(found, type) and issubclass(found, base)):
+    named = getattr(module, attribute, None)
+    if not (isinstance(named, type) and issubclass(named, base)):
         classes = [each for each, value in vars(module).items() if isinstance(value, type) and issubclass(value, base)]
-        wanted = f"a class derived from {base.__module__}.{base.__name__}"
-        fault = f"{place} is not {wanted}" if hasattr(module, attribute) else f"{name} has no {attribute}"
+        expected = f"a class derived from {base.__module__}.{base.__name__}"
+        fault = f"{place} is not {expected}" if hasattr(module, attribute) else f"{name} has no {attribute}"
         raise UserError(f"{fault}{nearest(attribute, classes)}")
-    return found
+    return named
 
 
 def called(place: str, base: type, *arguments: object, **settings: object) -> Any:
@@ -88,13 +88,13 @@ def called(place: str, base: type, *arguments: object, **settings: object) -> An
     UserError
         As for :func:`imported`, or the class takes no such settings, or refuses their values.
     """
-    found = imported(place, base)
-    takes = inspect.signature(found).parameters
+    kind = imported(place, base)
+    takes = inspect.signature(kind).parameters
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values())
     if not open_ended and (unknown := [name for name in settings if name not in takes]):
         raise UserError(f"{place} has no setting {unknown[0]!r}{nearest(unknown[0], takes)}")
     try:
-        return found(*arguments, **settings)
+        return kind(*arguments, **settings)
     except UserError:
         raise
     except Exception as error:

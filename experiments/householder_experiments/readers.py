@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from householder.cli.errors import UserError
 
-Columns = dict[str, NDArray[np.float64]]
+NumericColumns = dict[str, NDArray[np.float64]]
 
 
 class DamagedError(UserError):
@@ -51,7 +51,7 @@ _OTHERS = {"d": "folder", "p": "pipe", "c": "device", "b": "device", "s": "socke
 
 
 def is_there(path: Path) -> bool:
-    """Return whether there is anything of that name, also a link to nothing: reading it then says what it is."""
+    """Return whether the path exists, or is a broken link, for which reading then raises an error."""
     return os.path.lexists(path)
 
 
@@ -216,7 +216,7 @@ def read_json(path: Path) -> Any:
         raise ValueError("too many levels") from error
 
 
-def read_columns(path: Path) -> Columns:
+def read_columns(path: Path) -> NumericColumns:
     """Return the columns of a CSV file by the names in its first line; an empty dict if there is no other line.
 
     Raises

@@ -79,16 +79,16 @@ class _TerminalBars(ProgressDisplay):
         self._wide = console.width >= longest + _WIDE + 10
         name = TextColumn("{task.description}", markup=False)
         latest = TextColumn("{task.fields[latest]}", markup=False)
-        left = TimeRemainingColumn(compact=not self._wide)
+        time_left = TimeRemainingColumn(compact=not self._wide)
         taken = longest + (_WIDE if self._wide else 32)  # characters around the bar
         bar = BarColumn(bar_width=max(4, min(40, console.width - taken)))
-        columns: list[ProgressColumn] = [name, bar, TaskProgressColumn(show_speed=False), latest, left]
+        columns: list[ProgressColumn] = [name, bar, TaskProgressColumn(show_speed=False), latest, time_left]
         if self._wide:
             columns[3:] = [
                 TextColumn("epoch {task.fields[epochs]}"),
                 TimeElapsedColumn(),
                 TextColumn("left"),
-                left,
+                time_left,
                 latest,
             ]
         self._bars = Bars(*columns, console=console)
@@ -153,9 +153,9 @@ class _NotebookBars(ProgressDisplay):
 
     def _page(self) -> str:
         rows = (
-            f"<tr><td>{escape(name)}</td><td><progress value='{done:.3f}' max='1'></progress></td>"
-            f"<td>{done:.0%}</td><td>{escape(latest)}</td></tr>"
-            for name, (done, latest) in self._rows.items()
+            f"<tr><td>{escape(name)}</td><td><progress value='{fraction:.3f}' max='1'></progress></td>"
+            f"<td>{fraction:.0%}</td><td>{escape(latest)}</td></tr>"
+            for name, (fraction, latest) in self._rows.items()
         )
         return f"<table>{''.join(rows)}</table>"
 

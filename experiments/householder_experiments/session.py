@@ -131,13 +131,13 @@ def asked(options: Namespace) -> Experiment:
     if options.task is None and options.config is None:
         raise UserError("which task? name one, or a run by --resume RUN (--help lists the tasks)")
     task = options.task or ""
-    own = ":" in task
+    is_custom = ":" in task
     changes = [Change(text) for text in options.changes]
     changes += [] if options.data is None else [data_change(options.data, task)]
     changes += [] if options.epochs is None else [Change(f"epochs={options.epochs}", "--epochs")]
     changes += [] if options.seed is None else [Change(f"seed={options.seed}", "--seed")]
-    changes += [Change(f"task.kind={json.dumps(task)}", "TASK")] if own and not options.config else []
-    path = options.config or packaged_config(OWN_TASK if own else task)
+    changes += [Change(f"task.kind={json.dumps(task)}", "TASK")] if is_custom and not options.config else []
+    path = options.config or packaged_config(OWN_TASK if is_custom else task)
     models = None if options.models is None else options.models.split(",")
     experiment = load_experiment(path, changes, models, full=bool(options.full))
     if options.task not in (None, experiment.task.kind):
@@ -214,11 +214,11 @@ def comparison_folders(directory: Path) -> Iterator[Path]:
 
 
 def refuse_changes(options: Namespace, fixed: Iterable[str]) -> None:
-    """Complain about options that cannot go with ``--resume``."""
-    given = [f"--{name}" for name in fixed if getattr(options, name) is not None] + ["--set"] * bool(options.changes)
-    if given:
-        kept = "--resume keeps the settings a run was begun with, all but --epochs and --data"
-        raise UserError(f"{kept}; leave out {', '.join(given)}")
+    """Refuse options that cannot go with ``--resume``."""
+    refused = [f"--{name}" for name in fixed if getattr(options, name) is not None] + ["--set"] * bool(options.changes)
+    if refused:
+        rule = "--resume keeps the settings a run was begun with, all but --epochs and --data"
+        raise UserError(f"{rule}; leave out {', '.join(refused)}")
 
 
 def resumed_run(directory: Path, options: Namespace) -> Experiment:

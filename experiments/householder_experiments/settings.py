@@ -1,4 +1,4 @@
-"""What every typed setting shares."""
+"""The base of all typed settings."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-PACKAGED, OWN = "packaged", "own"
+PACKAGED, CUSTOM = "packaged", "own"
 
 
 def origin_of_kind(settings: Any) -> str:
     """Return whose the kind of a task or model is: the package's or, as ``my_module:MyTask``, the user's own."""
     kind = settings.get("kind") if isinstance(settings, dict) else getattr(settings, "kind", None)
-    return OWN if isinstance(kind, str) and ":" in kind else PACKAGED
+    return CUSTOM if isinstance(kind, str) and ":" in kind else PACKAGED
 
 
 @dataclass(frozen=True)

@@ -314,19 +314,19 @@ def _shapes(parameters: dict[str, Tensor]) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in parameters.items()}
 
 
-def learning_rate_factor(schedule: Literal["constant", "cosine", "hold"], warm_up: float, done: float) -> float:
-    """Return the factor on the learning rate after a fraction ``done`` of the steps.
+def learning_rate_factor(schedule: Literal["constant", "cosine", "hold"], warm_up: float, progress: float) -> float:
+    """Return the factor on the learning rate after a fraction ``progress`` of the steps.
 
     Examples
     --------
-    >>> [learning_rate_factor("hold", 0.0, done) for done in (0, 0.7, 0.85)]
+    >>> [learning_rate_factor("hold", 0.0, progress) for progress in (0, 0.7, 0.85)]
     [1.0, 1.0, 0.5]
-    >>> [learning_rate_factor("constant", 0.1, done) for done in (0, 0.05, 0.1, 1)]
+    >>> [learning_rate_factor("constant", 0.1, progress) for progress in (0, 0.05, 0.1, 1)]
     [0.0, 0.5, 1.0, 1.0]
     """
     factor = 1.0
     if schedule == "cosine":
-        factor = (1 + math.cos(math.pi * done)) / 2
+        factor = (1 + math.cos(math.pi * progress)) / 2
     elif schedule == "hold":
-        factor = min(1.0, round((1 - done) / 0.3, 12))
-    return factor * min(1.0, done / warm_up) if warm_up > 0 else factor
+        factor = min(1.0, round((1 - progress) / 0.3, 12))
+    return factor * min(1.0, progress / warm_up) if warm_up > 0 else factor

@@ -482,7 +482,7 @@ class TestTrials:
     )
     @pytest.mark.parametrize("packed", [False, True])
     def test_trials_stay_away_from_where_nonlinearities_bend(self, dtype, nonlinearity, packed):
-        case = trials.Recurrence(10, 3, 4, dtype, nonlinearity, "wy", packed=packed)
+        case = trials.TrialSequence(10, 3, 4, dtype, nonlinearity, "wy", packed=packed)
         h, grads = case.expected()
         case.sequence = case.sequence._replace(x=case.sequence.x * (1 + 2.0**-10))
         nearly_h, nearly = case.expected()

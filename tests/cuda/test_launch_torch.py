@@ -100,8 +100,8 @@ def test_apply_forms_the_factors_once_for_both_passes(monkeypatch, shape, method
     on_device = [t.as_subclass(OnCuda).requires_grad_() for t in (u, h)]
 
     def product(u, h):
-        options = _ops.apply.Options(False, method, "trapezoidal")
-        return _ops.apply.operator(_ops.apply.Inputs(u, h, None), options)
+        options = _ops.apply.ApplyOptions(False, method, "trapezoidal")
+        return _ops.apply.operator(_ops.apply.ApplyInputs(u, h, None), options)
 
     found = results(product, on_device)
     assert len(formed) == 1

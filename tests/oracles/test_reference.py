@@ -122,7 +122,7 @@ def test_derivatives_of_nonlinearities_are_finite_differences(nonlinearity, doub
     a, g, da = (randn(rng, (4, 6), double) for _ in range(3))
     moduli = NONLINEARITIES[nonlinearity].moduli(6, double in COMPLEX)
     bias = rng.standard_normal(moduli) if NONLINEARITIES[nonlinearity].has_bias else None
-    phi = sequence.Nonlinearity(nonlinearity, 0.3, bias)
+    phi = sequence.ReferenceNonlinearity(nonlinearity, 0.3, bias)
     step = 1e-6
     slope = np.vdot(g, phi.forward(a + step * da) - phi.forward(a - step * da)).real / (2 * step)
     grad_a, grad_bias = phi.backward(a, g)

@@ -203,6 +203,7 @@ def test_no_module_of_ours_is_imported_by_a_string():
     assert [path for path, text in texts.items() if pattern.search(text)] == []
 
 
+PACKAGES = ["python/householder", "experiments/householder_experiments"]
 OPERATIONS = sorted((ROOT / "python/householder/torch/_ops").glob("*.py"))
 ANOTHER_WORD = {
     *("keep", "keeps", "keeping", "kept", "tape", "tapes", "states", "holder", "held", "formed", "prepared"),
@@ -220,6 +221,8 @@ def names_given(path: Path) -> Iterator[str]:
             yield node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id not in ("kept", "tape"):
             yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
 
 
 @pytest.mark.parametrize("path", OPERATIONS, ids=lambda path: path.stem)
@@ -239,6 +242,23 @@ def test_operations_name_what_they_take_and_save(path):
     assert set(names_given(path)) & ANOTHER_WORD == set()
 
 
+DIALECT = {"done", "found", "given", "how", "kept", "many", "own", "there", "wanted", "way"}
+"""Words that say a relation and leave out the thing: the name of a variable is that of what it holds."""
+SIDES = {
+    *("jax/_matrices.py", "torch/functions/factor_frame.py", "torch/functions/lapack.py", "torch/layers/svd.py"),
+    "_matrices/nearest.py",
+}
+"""Files in which ``left`` is a side, as in singular value decompositions."""
+
+
+def test_names_are_those_of_things():
+    for root in PACKAGES:
+        files = {path.relative_to(ROOT / root).as_posix(): path for path in (ROOT / root).rglob("*.py")}
+        names = {file: {name.lower().strip("_") for name in names_given(path)} for file, path in files.items()}
+        assert {file: words & DIALECT for file, words in names.items() if words & DIALECT} == {}
+        assert {file for file, words in names.items() if "left" in words} <= SIDES
+
+
 SHARED_TYPES = {"Cotangents", "Gradients", "Operands", "Saved", "Sizes"}
 """Types that several operations of the crate have, each in its own module, such as ``delta::Gradients``."""
 
@@ -253,6 +273,35 @@ def test_types_of_rust_have_names_of_their_own():
             defined.setdefault(name, []).append(path.relative_to(ROOT))
     several = {name: paths for name, paths in defined.items() if len(paths) > 1}
     assert several.keys() == SHARED_TYPES, several
+
+
+def names_stored(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+
+
+def types_defined_in(path: Path) -> set[str]:
+    """Return the names of classes, and of aliases of types: those of modules that begin as classes do."""
+    tree = ast.parse(path.read_text("utf-8"))
+    classes = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    of_module = [node for node in tree.body if isinstance(node, (ast.Assign, ast.AnnAssign, ast.If))]
+    return classes | {name for node in of_module for name in names_stored(node) if re.match("[A-Z][a-z]", name)}
+
+
+def public_names(module: str) -> set[str]:
+    """Return what a module has in ``__all__``, without importing it."""
+    tree = ast.parse((ROOT / "python/householder" / module / "__init__.py").read_text("utf-8"))
+    values = [node.value for node in tree.body if isinstance(node, ast.Assign) and "__all__" in names_stored(node)]
+    return set(ast.literal_eval(*values))
+
+
+def test_types_of_python_have_names_of_their_own():
+    """Only public names that the libraries share, such as ``Reflections``, stand in several files."""
+    defined: dict[str, list[Path]] = {}
+    for path in (path for root in PACKAGES for path in (ROOT / root).rglob("*.py")):
+        for name in types_defined_in(path):
+            defined.setdefault(name, []).append(path.relative_to(ROOT))
+    shared = public_names("") & public_names("torch") & public_names("jax")
+    assert {name: paths for name, paths in defined.items() if len(paths) > 1 and name not in shared} == {}
 
 
 def test_the_page_of_the_tests_names_every_folder_and_files_that_exist():

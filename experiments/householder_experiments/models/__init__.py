@@ -15,7 +15,7 @@ from householder_experiments.models.simple import IdentityStartSettings, Orthogo
 from householder_experiments.models.unitary import UnitarySettings
 from householder_experiments.models.urnn import RestrictedCapacitySettings, URNNSettings
 from householder_experiments.models.usv import USVSettings
-from householder_experiments.settings import OWN, PACKAGED, origin_of_kind
+from householder_experiments.settings import CUSTOM, PACKAGED, origin_of_kind
 
 PackagedModel = Annotated[
     ORNNSettings
@@ -37,7 +37,7 @@ PackagedModel = Annotated[
 ]
 
 AnyModel = Annotated[
-    Annotated[PackagedModel, Tag(PACKAGED)] | Annotated[OwnModelSettings, Tag(OWN)], Discriminator(origin_of_kind)
+    Annotated[PackagedModel, Tag(PACKAGED)] | Annotated[OwnModelSettings, Tag(CUSTOM)], Discriminator(origin_of_kind)
 ]
 
 PACKAGED_MODELS: dict[str, type[ModelSettings]] = {

@@ -13,10 +13,10 @@ from householder_experiments.settings import Settings, Unit
 from householder_experiments.tasks import Task
 
 if TYPE_CHECKING:
-    Nonlinearity: TypeAlias = str
-    ComplexNonlinearity: TypeAlias = str
+    NonlinearityName: TypeAlias = str
+    ComplexNonlinearityName: TypeAlias = str
 else:
-    Nonlinearity, ComplexNonlinearity = Literal[tuple(NONLINEARITIES)], Literal[OF_COMPLEX]
+    NonlinearityName, ComplexNonlinearityName = Literal[tuple(NONLINEARITIES)], Literal[OF_COMPLEX]
 
 Positive = Annotated[int, Field(ge=1)]
 LARGEST_SIZE = 1 << 16

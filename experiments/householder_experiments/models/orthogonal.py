@@ -11,7 +11,7 @@ from torch.optim import Adam
 from typing_extensions import override
 
 from householder.torch import OrthogonalRNN, renormalize_, snap_
-from householder_experiments.models.base import ModelSettings, Nonlinearity, Positive, SequenceModel
+from householder_experiments.models.base import ModelSettings, NonlinearityName, Positive, SequenceModel
 from householder_experiments.settings import Unit
 
 
@@ -22,7 +22,7 @@ class ReflectionSettings(ModelSettings):
 
     num_reflections: Annotated[Positive, Unit("reflections")] | None = None
     """By default all: as many as there are hidden units."""
-    nonlinearity: Nonlinearity = "leaky_relu"
+    nonlinearity: NonlinearityName = "leaky_relu"
     """Nonlinearity of the recurrence."""
     negative_slope: Annotated[float, Field(ge=0)] = 0.1
     """Slope of the leaky ReLU."""

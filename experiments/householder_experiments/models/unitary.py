@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from householder._base.spec import NONLINEARITIES
 from householder.torch import UnitaryRNN
-from householder_experiments.models.base import ComplexNonlinearity, ModelSettings, Positive, SequenceModel
+from householder_experiments.models.base import ComplexNonlinearityName, ModelSettings, Positive, SequenceModel
 from householder_experiments.models.looped import RealParts
 from householder_experiments.settings import Unit
 
@@ -20,7 +20,7 @@ class UnitarySettings(ModelSettings):
     kind: Literal["unitary"] = "unitary"
     num_reflections: Annotated[Positive, Unit("reflections")] | None = None
     """By default ``hidden_size - 1``, which reaches all unitary matrices."""
-    nonlinearity: ComplexNonlinearity = "modrelu"
+    nonlinearity: ComplexNonlinearityName = "modrelu"
     """Nonlinearity of the recurrence."""
 
     @override

@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from householder_experiments.models.base import Nonlinearity, SequenceModel
+from householder_experiments.models.base import NonlinearityName, SequenceModel
 from householder_experiments.models.cayley import CayleySettings, haar
 from householder_experiments.models.looped import RealRNN
 
@@ -44,7 +44,7 @@ class USVSettings(CayleySettings):
     kind: Literal["usv"] = "usv"
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.01
     """The largest distance of singular values from one."""
-    nonlinearity: Nonlinearity = "leaky_relu"
+    nonlinearity: NonlinearityName = "leaky_relu"
     """Nonlinearity of the recurrence."""
 
     @override

@@ -4,7 +4,7 @@ from typing import Annotated, get_args
 
 from pydantic import Discriminator, Field, Tag
 
-from householder_experiments.settings import OWN, PACKAGED, Settings, origin_of_kind
+from householder_experiments.settings import CUSTOM, PACKAGED, Settings, origin_of_kind
 from householder_experiments.tasks.addition import AdditionSettings
 from householder_experiments.tasks.audio import AudioSettings
 from householder_experiments.tasks.base import Batch, Task
@@ -30,7 +30,7 @@ PackagedTask = Annotated[
 ]
 
 TaskSettings = Annotated[
-    Annotated[PackagedTask, Tag(PACKAGED)] | Annotated[OwnTaskSettings, Tag(OWN)], Discriminator(origin_of_kind)
+    Annotated[PackagedTask, Tag(PACKAGED)] | Annotated[OwnTaskSettings, Tag(CUSTOM)], Discriminator(origin_of_kind)
 ]
 
 PACKAGED_TASKS: dict[str, type[Settings]] = {

@@ -94,7 +94,7 @@ def _chunks(content: bytes, order: str) -> Iterator[tuple[bytes, bytes]]:
     while name != b"data" and len(content) - begin >= 8:
         name, size = struct.unpack(f"{order}4sI", content[begin : begin + 8])
         begin += 8
-        left = len(content) - begin
+        remaining = len(content) - begin
         if name == b"ds64":  # of RF64: sizes in 64 bits
             (long_size,) = struct.unpack("<Q", content[begin + 8 : begin + 16])
         if name == b"data":
@@ -102,8 +102,8 @@ def _chunks(content: bytes, order: str) -> Iterator[tuple[bytes, bytes]]:
                 size = long_size
             # A program that writes to a pipe leaves the sizes zero, or larger than any file.
             if size >= 0x7FFF0000 or (size == 0 and whole + 8 <= begin):
-                size = left
-        if size > left:
-            raise ValueError(f"{left} bytes are left of a chunk of {size}")
+                size = remaining
+        if size > remaining:
+            raise ValueError(f"{remaining} bytes are left of a chunk of {size}")
         yield name, content[begin : begin + size]
         begin += size + size % 2

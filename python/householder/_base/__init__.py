@@ -1,1 +1,1 @@
-"""What the functions of all libraries share: names, checks, batches, docstrings, the native calls."""
+"""Code that the functions of all libraries share: names, checks, batches, docstrings, the native calls."""

@@ -1,4 +1,4 @@
-"""How vectors meet many matrices: the broadcasting of ``(..., n, m), (..., n) -> (..., n)`` as one native call.
+"""Many vectors and many matrices: the broadcasting of ``(..., n, m), (..., n) -> (..., n)`` as one native call.
 
 Along an axis where U has size one, all vectors share a matrix and become its rows. Along any other axis, each position
 has its own matrix. The native call takes ``(count, rows, n)``, so the axes with separate matrices go to the front.
@@ -10,14 +10,14 @@ from typing import NamedTuple
 from householder._base.types import Array
 
 
-class Batch(NamedTuple):
+class LeadingAxes(NamedTuple):
     """The leading axes of u and h, broadcast, and the order in which the native call takes them."""
 
     shape: tuple[int, ...]
     order: tuple[int, ...]
     back: tuple[int, ...]
     """The order that undoes ``order``."""
-    own: int
+    separate: int
     """How many axes of ``order``, the first ones, have separate matrices."""
 
     def gather(self, h: Array, xp: ModuleType) -> Array:
@@ -32,7 +32,7 @@ class Batch(NamedTuple):
         return scattered
 
 
-def arrange(u: tuple[int, ...], h: tuple[int, ...]) -> Batch:
+def arrange(u: tuple[int, ...], h: tuple[int, ...]) -> LeadingAxes:
     """Broadcast the leading axes of the shapes ``u (..., n, m)`` and ``h (..., n)``.
 
     Raises
@@ -46,10 +46,10 @@ def arrange(u: tuple[int, ...], h: tuple[int, ...]) -> Batch:
     if any(a != b and a != 1 and b != 1 for a, b in zip(matrices, vectors, strict=True)):
         raise ValueError(f"leading axes of u {u} and h {h} do not broadcast: (..., n, m) against (..., n)")
     shape = tuple(b if a == 1 else a for a, b in zip(matrices, vectors, strict=True))
-    own = [axis for axis in range(axes) if matrices[axis] != 1]
+    separate = [axis for axis in range(axes) if matrices[axis] != 1]
     shared = [axis for axis in range(axes) if matrices[axis] == 1]
-    order = (*own, *shared)
-    return Batch(shape, order, tuple(sorted(range(axes), key=order.__getitem__)), len(own))
+    order = (*separate, *shared)
+    return LeadingAxes(shape, order, tuple(sorted(range(axes), key=order.__getitem__)), len(separate))
 
 
 def sum_to(a: Array, shape: tuple[int, ...]) -> Array:

@@ -166,16 +166,16 @@ def rnn(sequence: Sequence, steps: int, batch: int) -> Array:
 def rnn_vjp(
     sequence: Sequence, steps: int, batch: int
 ) -> tuple[Array, Callable[[Array | None, Array | None], SequenceGradients]]:
-    """Return all states, and the function from their gradients to those of every array argument that was given."""
+    """Return all states, and a function from their gradients to those of the array arguments that are not None."""
     arguments, h = native_arguments(sequence, steps, batch), _states(sequence)
-    kept = _core.rnn_forward(*arguments, h, None, True)
+    saved = _core.rnn_forward(*arguments, h, None, True)
     h.flags.writeable = False  # the gradients are computed from it
 
     def pull(grad_h: Array | None, grad_last: Array | None) -> SequenceGradients:
         if grad_h is not None and sequence.batch_sizes is None:
             grad_h = grad_h.reshape(steps, batch, grad_h.shape[-1])
         gradients = SequenceGradients._make(_like(getattr(sequence, name)) for name in SequenceGradients._fields)
-        _core.rnn_backward(*arguments, h, grad_h, grad_last, gradients, kept)
+        _core.rnn_backward(*arguments, h, grad_h, grad_last, gradients, saved)
         return gradients
 
     return h, pull
@@ -186,7 +186,7 @@ def _states(sequence: Sequence) -> Array:
 
 
 def native_arguments(sequence: Sequence, steps: int, batch: int) -> tuple[Any, Any]:
-    """Return the arrays, in the order of their gradients and then ``batch_sizes``, and the options."""
+    """Return the arrays, in the order of their gradients, with ``batch_sizes`` last, and the options."""
     if sequence.batch_sizes is None:
         sequence = sequence._replace(x=sequence.x.reshape(steps, batch, sequence.x.shape[-1]))
     inputs = *(getattr(sequence, name) for name in SequenceGradients._fields), sequence.batch_sizes

@@ -27,14 +27,14 @@ def completed_by(source: Callable[..., Any], array: str) -> Callable[[FunctionT]
 
     def complete(function: FunctionT) -> FunctionT:
         if function.__doc__ and source.__doc__:  # there are none under python -OO
-            summary, own = _parts(function.__doc__)
+            summary, changed = _parts(function.__doc__)
             _, sections = _parts(source.__doc__)
             sections = {name: _renamed(body, array) for name, body in sections.items() if name != "Notes"}
-            entries = _entries(sections["Parameters"]) | _entries(own.get("Parameters", ""))
+            entries = _entries(sections["Parameters"]) | _entries(changed.get("Parameters", ""))
             names = list(inspect.signature(function).parameters)
             ordered = sorted(entries, key=lambda entry: names.index(entry.partition(",")[0]))
-            own["Parameters"] = "".join(map(entries.__getitem__, ordered))
-            whole = {**sections, **own}
+            changed["Parameters"] = "".join(map(entries.__getitem__, ordered))
+            whole = {**sections, **changed}
             texts = (f"{name}\n{'-' * len(name)}\n{body.rstrip()}" for name, body in whole.items())
             function.__doc__ = "\n\n".join([summary.rstrip(), *texts]) + "\n"
         return function

@@ -1,4 +1,4 @@
-"""A product of reflections as an object: what the classes ``Reflections`` of NumPy, torch and JAX share."""
+"""A product of reflections as an object: the base of the classes ``Reflections`` of NumPy, torch and JAX."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from householder._base import validate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-Array = Any
-"""An array of the library at hand."""
+    from householder._base.types import AnyArray
 
 
 class LinearMap:
@@ -21,23 +20,23 @@ class LinearMap:
     A library's class checks the arrays in ``__init__`` and says how the library does the rest.
     """
 
-    _apply: Callable[..., Array]
-    _matrix: Callable[..., Array]
-    _array: Callable[[Any], Array]
-    """Convert what is to be multiplied."""
-    _conjugate: Callable[[Array], Array]
+    _apply: Callable[..., AnyArray]
+    _matrix: Callable[..., AnyArray]
+    _array: Callable[[Any], AnyArray]
+    """Convert the other factor of a product to an array."""
+    _conjugate: Callable[[AnyArray], AnyArray]
     __array_ufunc__ = None
     """NumPy leaves ``x @ W`` to this class."""
 
-    u: Array
-    tau: Array | None
-    phases: Array | None
+    u: AnyArray
+    tau: AnyArray | None
+    phases: AnyArray | None
     columns: str
     is_adjoint: bool
 
     @classmethod
-    def _of(cls, u: Array, tau: Array | None, phases: Array | None, columns: str, is_adjoint: bool) -> Self:
-        """Return the object of arrays that were checked."""
+    def _of(cls, u: AnyArray, tau: AnyArray | None, phases: AnyArray | None, columns: str, is_adjoint: bool) -> Self:
+        """Return the object that holds these arrays, which were checked."""
         w = object.__new__(cls)
         w.u, w.tau, w.phases, w.columns, w.is_adjoint = u, tau, phases, columns, is_adjoint
         return w
@@ -101,7 +100,7 @@ class LinearMap:
     def _is_complex(self) -> bool:
         return "complex" in str(self.dtype)
 
-    def matrix(self) -> Array:
+    def matrix(self) -> AnyArray:
         """Form W, an array ``(..., n, n)``."""
         return self._matrix(self)
 
@@ -110,43 +109,43 @@ class LinearMap:
             raise ValueError("W is not stored as a matrix, so it does not become an array without a copy")
         return np.asarray(self.matrix(), dtype)
 
-    def __matmul__(self, x: Any) -> Array:
+    def __matmul__(self, x: Any) -> AnyArray:
         return NotImplemented if isinstance(x, LinearMap) else self.matmat(x)
 
-    def __rmatmul__(self, x: Any) -> Array:
+    def __rmatmul__(self, x: Any) -> AnyArray:
         """Multiply a vector ``(n,)`` or the rows of matrices ``(..., k, n)`` from the right."""
         x, transposed = self._factor("x @ W", x, -1), self.T
         return self._apply(transposed, x) if x.ndim == 1 else transposed.apply_to_rows(x)
 
-    def matmat(self, x: Any) -> Array:
+    def matmat(self, x: Any) -> AnyArray:
         """Multiply a vector ``(n,)`` or the columns of matrices ``(..., n, k)``, as ``W @ x`` does."""
         x = self._factor("W @ x", x, -2)
         return self._apply(self, x) if x.ndim == 1 else self.apply_to_rows(x.swapaxes(-1, -2)).swapaxes(-1, -2)
 
-    def matvec(self, x: Any) -> Array:
+    def matvec(self, x: Any) -> AnyArray:
         """Return ``W @ x`` for ``x (n,)`` or ``(n, 1)``, as SciPy's solvers call it."""
         return self.matmat(x)
 
-    def rmatvec(self, x: Any) -> Array:
+    def rmatvec(self, x: Any) -> AnyArray:
         """Return ``W.H @ x`` for ``x (n,)`` or ``(n, 1)``."""
         return self.H.matmat(x)
 
-    def rmatmat(self, x: Any) -> Array:
+    def rmatmat(self, x: Any) -> AnyArray:
         """Return ``W.H @ x`` for ``x (n, k)``."""
         return self.H.matmat(x)
 
-    def _factor(self, product: str, x: Any, axis: int) -> Array:
+    def _factor(self, product: str, x: Any, axis: int) -> AnyArray:
         """Return the other factor of a product as an array, with n entries along the axis that is summed over."""
         x = self._array(x)
         n = self.shape[-1]
         if not x.ndim or x.shape[max(axis, -x.ndim)] != n:
-            many = f"(..., {n}, k)" if axis == -2 else f"(..., k, {n})"
+            matrices = f"(..., {n}, k)" if axis == -2 else f"(..., k, {n})"
             raise ValueError(
-                f"{product}: x has shape {tuple(x.shape)}, expected ({n},) or {many} for W {tuple(self.shape)}"
+                f"{product}: x has shape {tuple(x.shape)}, expected ({n},) or {matrices} for W {tuple(self.shape)}"
             )
         return x
 
-    def apply_to_rows(self, rows: Array) -> Array:
+    def apply_to_rows(self, rows: AnyArray) -> AnyArray:
         """Multiply all rows of each matrix ``(..., k, n)`` by one W."""
         if self.ndim == 2:
             return self._apply(self, rows)
@@ -166,7 +165,7 @@ class Columns(NamedTuple):
 
 
 DEFAULT = Columns(None)[1:]
-"""What describes W beside an array ``u``: trapezoidal columns, without tau and phases."""
+"""The other fields of ``Columns`` for a bare array ``u``: trapezoidal columns, without tau and phases."""
 
 
 def columns_of(w: Any) -> Columns:

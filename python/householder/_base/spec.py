@@ -1,7 +1,7 @@
-"""The table of all that has a name: types of numbers, nonlinearities, forms of columns and methods; rules of shapes.
+"""Tables of dtypes, nonlinearities, forms of columns and methods, listed only here; rules of shapes.
 
-Checks, kernels, settings and the pages of the documentation read this table. ``tests/structure/test_spec.py`` compares
-the core and the pages with it.
+Checks, kernels, settings and the pages of the documentation read these tables. ``tests/structure/test_spec.py``
+compares the core and the pages with them.
 """
 
 from typing import NamedTuple
@@ -81,7 +81,7 @@ FORMS = ("trapezoidal", "full")
 METHODS = ("auto", "reflections", "wy", "dense")
 SEQUENCE_METHODS = tuple(method for method in METHODS if method != "reflections")
 MOST = 2**31
-"""The largest size of anything, so that products of sizes fit into an address."""
+"""The largest size of an axis: products of sizes then fit into an address."""
 
 Shape = tuple[int, ...]
 
@@ -96,9 +96,9 @@ def of_tau(u: Shape) -> Shape:
     return (*u[:-2], u[-1])
 
 
-def of_phases(many: Shape, n: int, axes: int) -> Shape:
-    """Return the shape of phases of so many axes for ``u (*many, n, m)``: shared by all matrices, or a row for each."""
-    return (n,) if axes < 2 else (*many, n)
+def of_phases(batch_shape: Shape, n: int, axes: int) -> Shape:
+    """Return the shape of phases with ``axes`` axes: shared by all matrices, or a row for each."""
+    return (n,) if axes < 2 else (*batch_shape, n)
 
 
 def of_delta_rule(q: Shape, v: Shape, reflections: int) -> dict[str, tuple[Shape, ...]]:

@@ -13,12 +13,10 @@ _loaded: CDLL | None = None
 
 
 def path() -> Path | None:
-    """Return where the library is, or None on systems without it."""
+    """Return the path of the library, or None on systems without it."""
     suffix = "dylib" if sys.platform == "darwin" else "so"
-    found = (
-        Path(__file__).parents[1] / "lib" / f"libhouseholder_torch.{suffix}"
-    )  # beside modules it would look like one
-    return found if found.exists() else None
+    file = Path(__file__).parents[1] / "lib" / f"libhouseholder_torch.{suffix}"  # beside modules it would look like one
+    return file if file.exists() else None
 
 
 def register_kernels() -> None:
@@ -32,10 +30,10 @@ def register_kernels() -> None:
     global _loaded
     from ctypes import CDLL, c_char_p
 
-    found = path()
-    if found is None:
+    file = path()
+    if file is None:
         return
-    library = CDLL(str(found))
+    library = CDLL(str(file))
     register = library.householder_torch_register_kernels
     register.restype = c_char_p
     if reason := register():
@@ -49,18 +47,18 @@ def is_loaded() -> bool:
 
 
 def can_keep() -> bool:
-    """Return whether its forward operators return a tensor for what they keep, if they are asked to keep it."""
+    """Return whether its forward operators can save: they then also return a tensor for what they saved."""
     return _loaded is not None and bool(_loaded.householder_torch_can_keep())
 
 
 def original(error: RuntimeError) -> Exception:
-    """Return the exception that a kernel meant: those of C++ are all RuntimeError."""
+    """Return the exception that a kernel meant; all exceptions of C++ arrive as RuntimeError."""
     text = str(error)
     kind = 0 if _loaded is None else _loaded.householder_torch_kind_of(text.encode())
     return (error, ValueError(text), TypeError(text), MemoryError(text))[kind]
 
 
 def release_memory() -> None:
-    """Return to the system the memory that the library keeps for later calls."""
+    """Return the memory that the library holds for later calls to the system."""
     if _loaded is not None:
         _loaded.householder_torch_release_memory()

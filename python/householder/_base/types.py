@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+AnyArray = Any
+"""An array of any library."""
 RealType = type[np.floating[Any] | float] | np.dtype[np.floating[Any]] | Literal["float32", "float64"]
 ComplexType = (
     type[np.complexfloating[Any, Any] | complex]
@@ -49,7 +51,7 @@ class TauGradients(NamedTuple):
 
 
 class SequenceGradients(NamedTuple):
-    """Gradients of a sequence, ``None`` for arguments that were not given."""
+    """Gradients of a sequence, None for arguments that were None."""
 
     u: Array
     x: Array
@@ -91,7 +93,7 @@ class Delta(NamedTuple):
 
 
 class DeltaGradients(NamedTuple):
-    """Gradients of the delta rule, or of linear attention; None for arguments that were not given."""
+    """Gradients of the delta rule, or of linear attention; None for arguments that were None."""
 
     q: Array
     k: Array

@@ -161,12 +161,12 @@ def _integers(name: str, value: Any, expected: str) -> Array:
     """Return a list of integers, which may be empty, as an array."""
     no_mask(name, value)
     try:
-        found = np.asarray(value)
+        integers = np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{name} is {value!r}, expected {expected}") from error
-    if found.size and found.dtype.kind not in "iu":
-        raise TypeError(f"{name} has dtype {found.dtype}, expected integers")
-    return found
+    if integers.size and integers.dtype.kind not in "iu":
+        raise TypeError(f"{name} has dtype {integers.dtype}, expected integers")
+    return integers
 
 
 def batch_sizes(batch_sizes: Any) -> Array:
@@ -199,10 +199,10 @@ def number(name: str, value: Any) -> float:
 
 def slope(value: Any) -> float:
     """Expect a finite number that is not negative."""
-    found = number("negative_slope", value)
-    if not 0 <= found < float("inf"):
+    factor = number("negative_slope", value)
+    if not 0 <= factor < float("inf"):
         raise ValueError(f"negative_slope is {value!r}, expected a finite number >= 0")
-    return found
+    return factor
 
 
 def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
@@ -236,7 +236,7 @@ def delta_sizes(
 ) -> tuple[int, int, int, int, int]:
     """Return ``H, HV, K, V`` and the steps of a token, from the shapes of the delta rule's operands.
 
-    ``needed`` has those of k and v, and that of beta unless nothing is erased.
+    ``needed`` has the shapes of k and v, and, for the delta rule, that of beta.
     """
     v = needed["v"]
     reflections = integer("num_householder", reflections, 1)
@@ -279,7 +279,7 @@ def delta_offsets(q: tuple[int, ...], cu_seqlens: Any) -> list[int]:
 
 
 def moduli(nonlinearity: str, n: int, is_complex: bool) -> int:
-    """Expect a state that the nonlinearity acts on; return how many numbers or pairs that are."""
+    """Expect a state that the nonlinearity acts on; return the number of its moduli."""
     phi = NONLINEARITIES[nonlinearity]
     if is_complex and phi.is_real:
         advice = ": use 'modrelu'" if phi.has_bias else ""
@@ -290,9 +290,11 @@ def moduli(nonlinearity: str, n: int, is_complex: bool) -> int:
 
 
 def bias_length(nonlinearity: str, bias: Any, n: int, is_complex: bool) -> int:
-    """Expect such a state, and a bias with a modReLU only; return the length of the bias."""
+    """Expect a state that the nonlinearity acts on, and a bias for a modReLU only; return the length of the bias."""
     length = moduli(nonlinearity, n, is_complex)
     if (bias is None) == NONLINEARITIES[nonlinearity].has_bias:
-        given = "missing" if bias is None else "given"
-        raise ValueError(f"nonlinearity_bias is {given} with nonlinearity {nonlinearity!r}; only a modReLU takes one")
+        presence = "missing" if bias is None else "given"
+        raise ValueError(
+            f"nonlinearity_bias is {presence} with nonlinearity {nonlinearity!r}; only a modReLU takes one"
+        )
     return length

@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 
 from householder._base.spec import reflection_count
 from householder._cuda import factors
-from householder._cuda.library import Library, library_of
+from householder._cuda.library import KernelLibrary, library_of
 from householder._mathematics import reflections
 
 
 class Form(NamedTuple):
     """The factors of W that every use of ``u`` needs."""
 
-    library: Library
+    library: KernelLibrary
     v: Any
     """Unit columns ``(..., n, k)``; a column that stands for the identity is zero."""
     t: Any
-    """``T = striu(V* V) + diag(V* V) / 2`` in double precision; None where it is not needed any more."""
+    """``T = striu(V* V) + diag(V* V) / 2`` in double precision; None in a form that was saved and read back."""
     s: Any
     """``S = T^-1``, ``(..., k, k)``, in double precision like T."""
     a: Any
@@ -59,8 +59,8 @@ def form(u: Any, phases: Any = None) -> Form:
     xp = library.xp
     n, m = u.shape[-2:]
     k = reflection_count(n, m, ends_in_sign=not library.is_complex(u))
-    if (found := factors.form(library, u, k)) is not None:
-        v, t, s, a, norm = found
+    if (by_kernel := factors.form(library, u, k)) is not None:
+        v, t, s, a, norm = by_kernel
         return Form(library, v, t, s, a, norm, diagonal(library, u, phases))
     v, length, power, gone = reflections.unit_columns(library, xp.tril(u)[..., :k])
     norm = library.cast(xp.where(gone, float("inf"), length / power), v.real.dtype)
@@ -72,7 +72,7 @@ def form(u: Any, phases: Any = None) -> Form:
     return Form(library, v, t, s, library.cast(wide_v @ s, u.dtype), norm, diagonal(library, u, phases))
 
 
-def diagonal(library: Library, u: Any, phases: Any) -> Any:
+def diagonal(library: KernelLibrary, u: Any, phases: Any) -> Any:
     """Return D, ``(..., 1, n)``, or None for ``D = I``."""
     n, m = u.shape[-2:]
     if phases is not None:
@@ -101,10 +101,10 @@ def matrix(f: Form) -> Any:
 
 
 def sums(f: Form, p: Any, g: Any, z: Any = None, w: Any = None) -> Sums:
-    """Sum over the rows of p and g by the cheaper of two ways.
+    """Sum over the rows of p and g by the cheaper of two methods.
 
     One takes four products with n x k matrices, two of which give ``z = V* D p`` and
-    ``w = S* V* g`` unless the kernels of a sequence have kept these. The other forms ``G = sum g p*`` (n x n).
+    ``w = S* V* g`` unless the kernels of a sequence saved these. The other forms ``G = sum g p*`` (n x n).
     """
     xp = f.library.xp
     n, k = f.v.shape[-2:]
@@ -164,23 +164,23 @@ def states(f: Form, rows: Any, transpose: bool) -> list[Any]:
     ``u_1`` is a factor too. Phases act together with the first reflection, or, transposed, with the last.
     """
     counts = f.d is not None and not f.library.is_complex(f.v)
-    found = [rows]
+    vectors = [rows]
     if f.d is not None and not transpose:
         rows = rows * f.d
-        found += [rows] * counts
+        vectors += [rows] * counts
     columns = range(f.v.shape[-1])
     for j in columns if transpose else reversed(columns):
         column = slice(j, j + 1)
         v, tau = f.v[..., column], f.library.cast(1 / f.t[..., column, column].real, f.norm.dtype)
         rows = f.library.minus_product(rows, tau * (rows @ v.conj()), f.library.xp.swapaxes(v, -1, -2))
-        found.append(rows)
+        vectors.append(rows)
     if f.d is not None and transpose:
-        found[len(found) - 1 + counts :] = [rows * f.d.conj()]
-    return found
+        vectors[len(vectors) - 1 + counts :] = [rows * f.d.conj()]
+    return vectors
 
 
 def form_for(u: Any, phases: Any, count: int, method: str) -> Form:
-    """Form what a method needs for this number of rows; ``"auto"`` forms W where that saves multiplications."""
+    """Form u as a method needs it for this number of rows; ``"auto"`` forms W where that saves multiplications."""
     f = form(u, phases)
     n, k = f.v.shape[-2:]
     if method == "dense" or (method == "auto" and count * (2 * k - n) > n * k):
@@ -189,7 +189,7 @@ def form_for(u: Any, phases: Any, count: int, method: str) -> Form:
 
 
 def by_method(f: Form, rows: Any, transpose: bool, method: str) -> Any:
-    """Apply a form that ``form_for`` gave for the same method."""
+    """Apply a form that ``form_for`` returned for the same method."""
     if method == "reflections":
         return states(f, rows, transpose)[-1]
     if f.w is not None:

@@ -18,14 +18,14 @@ from householder._cuda.library import library_of
 
 def canonical(u: Any, *vectors: Any) -> list[Any]:
     """Return ``u (n, m)`` with rows ``(r, n)``, or ``u (c, n, m)`` with rows ``(c, r, n)``."""
-    *many, n, m = u.shape
-    count = prod(many)
-    shape = *[count] * bool(many), prod(vectors[0].shape) // (count * n or 1), n
-    return [u.reshape(count, n, m) if many else u, *(a.reshape(shape) for a in vectors)]
+    *batch_shape, n, m = u.shape
+    count = prod(batch_shape)
+    shape = *[count] * bool(batch_shape), prod(vectors[0].shape) // (count * n or 1), n
+    return [u.reshape(count, n, m) if batch_shape else u, *(a.reshape(shape) for a in vectors)]
 
 
 def forward(u: Any, rows: Any, phases: Any, transpose: bool, method: str) -> tuple[Any, Form | None]:
-    """Return ``W h`` or ``W* h`` for each row h, and the form of u, for ``backward``, if matrix products needed it."""
+    """Return ``W h`` or ``W* h`` for each row h, and, for ``backward``, the form of u if matrix products formed it."""
     kernel = _kernel("forward", u, rows, phases, method)
     if kernel is None:
         f = algebra.form_for(u, phases, rows.shape[-2], method)
@@ -43,17 +43,17 @@ def backward(
     transpose: bool,
     method: str,
     *,
-    want_h: bool = True,
+    needs_h: bool = True,
     form: Form | None = None,
 ) -> tuple[Any, Any, Any]:
-    """Return the gradients of u, of the rows if wanted, and of phases; ``grads`` are those of ``forward``'s result."""
+    """Return the gradients of u, of the rows if ``needs_h``, and of phases, from those of ``forward``'s result."""
     kernel = _kernel("backward", u, rows, phases, method)
     if kernel is None:
-        f = form if form is not None else algebra.form_for(u, phases, rows.shape[-2], method if want_h else "wy")
+        f = form if form is not None else algebra.form_for(u, phases, rows.shape[-2], method if needs_h else "wy")
         grad_u, grad_phases = algebra.gradients(f, rows, grads, transpose, phases is not None)
-        return grad_u, algebra.by_method(f, grads, not transpose, method) if want_h else None, grad_phases
+        return grad_u, algebra.by_method(f, grads, not transpose, method) if needs_h else None, grad_phases
     library = library_of(u)
-    grad_u, grad_h = library.empty(u.shape, u), library.empty(rows.shape, u) if want_h else None
+    grad_u, grad_h = library.empty(u.shape, u), library.empty(rows.shape, u) if needs_h else None
     _launch(kernel, u, rows, (library.contiguous(grads), grad_u, grad_h), transpose)
     return grad_u, grad_h, None
 
@@ -66,10 +66,10 @@ def _kernel(direction: Direction, u: Any, rows: Any, phases: Any, method: str) -
         return None
     n, m = u.shape[-2:]
     library = library_of(u)
-    found = instances.application(direction, n, m, _count(u), rows.shape[-2], library.name(u.dtype))
-    if found is None or not verdicts.usable(library.device(u), found[0], partial(_try, direction, u, n)):
+    kernel = instances.application(direction, n, m, _count(u), rows.shape[-2], library.name(u.dtype))
+    if kernel is None or not verdicts.usable(library.device(u), kernel[0], partial(_try, direction, u, n)):
         return None
-    return found
+    return kernel
 
 
 def _try(direction: Direction, like: Any, n: int) -> None:
@@ -80,13 +80,13 @@ def _try(direction: Direction, like: Any, n: int) -> None:
     host = [trials.numbers(shape, dtype, i) for i, shape in enumerate(((count, n, m), *[(count, rows, n)] * 2))]
     u, h, g = (library.from_host(a, like, like.dtype) for a in host)
     if direction == "forward":
-        found = [forward(u, h, None, False, "auto")[0]]
+        results = [forward(u, h, None, False, "auto")[0]]
         expected = [np.stack([reference.forward(*one) for one in zip(*host[:2], strict=True)])]
     else:
-        found = list(backward(u, h, g, None, False, "auto")[:2])
+        results = list(backward(u, h, g, None, False, "auto")[:2])
         gradients = [reference.backward(*one) for one in zip(*host, strict=True)]
         expected = [np.stack([one[0] for one in gradients]), np.stack([one[1] for one in gradients])]
-    trials.compare(library, found, expected, dtype)
+    trials.compare(library, results, expected, dtype)
 
 
 def _count(u: Any) -> int:

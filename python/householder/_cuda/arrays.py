@@ -105,22 +105,22 @@ class Arrays:
         """Return all states, in the shape of x except for the last axis."""
         _of_one_type(x=sequence.x, h0=sequence.h0)
         with library_of(sequence.u).current(sequence.u):
-            h: Array = recurrence.forward(sequence, steps, batch, recurrence.Kept())[0]
+            h: Array = recurrence.forward(sequence, steps, batch, recurrence.SavedByKernels())[0]
             return h
 
     def rnn_vjp(
         self, sequence: Sequence, steps: int, batch: int
     ) -> tuple[Array, Callable[[Array | None, Array | None], SequenceGradients]]:
-        """Return all states, and the function from their gradients to those of every array argument that was given."""
+        """Return all states, and a function from their gradients to those of the array arguments that are not None."""
         _of_one_type(x=sequence.x, h0=sequence.h0)
         library = library_of(sequence.u)
         with library.current(sequence.u):
-            h, _, kept = recurrence.forward(sequence, steps, batch)
+            h, _, saved = recurrence.forward(sequence, steps, batch)
 
         def pull(grad_h: Array | None, grad_last: Array | None) -> SequenceGradients:
             _of_one_type(h=h, grad_h=grad_h, grad_last=grad_last)
             with library.current(sequence.u):
-                return recurrence.backward(sequence, steps, batch, h, kept, grad_h, grad_last)
+                return recurrence.backward(sequence, steps, batch, h, saved, grad_h, grad_last)
 
         return h, pull
 

@@ -19,23 +19,26 @@ def describe() -> dict[str, str]:
         module = device.imported()
     except ImportError as error:
         return {"CUDA": f"unavailable: {error}"}
-    found = {"CuPy": module.__version__, "CUDA runtime of CuPy": _version(module.cuda.runtime.runtimeGetVersion())}
+    description = {
+        "CuPy": module.__version__,
+        "CUDA runtime of CuPy": _version(module.cuda.runtime.runtimeGetVersion()),
+    }
     try:
         device.cupy()
     except RuntimeError as error:
-        return {"CUDA": f"unavailable: {error}"} | found
+        return {"CUDA": f"unavailable: {error}"} | description
     runtime = module.cuda.runtime
-    found["CUDA driver"] = _version(runtime.driverGetVersion())
+    description["CUDA driver"] = _version(runtime.driverGetVersion())
     for index in range(runtime.getDeviceCount()):
         properties = runtime.getDeviceProperties(index)
         memory = properties["totalGlobalMem"] / 2**30
-        found[f"device {index}"] = (
+        description[f"device {index}"] = (
             f"{properties['name'].decode()}, compute capability {properties['major']}.{properties['minor']}, "
             f"{properties['multiProcessorCount']} multiprocessors, {memory:.0f} GiB"
         )
     cache = Path(os.environ.get("CUPY_CACHE_DIR", "~/.cupy/kernel_cache")).expanduser()
-    found["kernels in use"] = "; ".join(kernels.compiled()) or "none so far"
-    return {"CUDA": "available"} | found | {"kernel cache": str(cache)}
+    description["kernels in use"] = "; ".join(kernels.compiled()) or "none so far"
+    return {"CUDA": "available"} | description | {"kernel cache": str(cache)}
 
 
 def _version(number: int) -> str:

@@ -19,7 +19,7 @@ SCALAR_BYTES = {"float": 4, "double": 8}
 """Types of arithmetic."""
 
 STORED = {"float32": "float", "float64": "double", "bfloat16": "householder::bf16", "float16": "householder::f16"}
-"""What the arrays of states are called in C++."""
+"""Types of the arrays of states in C++."""
 
 SCALAR_OF = {name: STORED[DTYPES[name].compute] for name in STORED}
 """Type of arithmetic for each type of the arrays of states. Complex arrays are real ones with twice as many rows."""
@@ -28,7 +28,7 @@ NEIGHBOURS = "modrelu_complex"
 """modReLU of pairs ``(2i, 2i + 1)``, which complex numbers are in memory."""
 
 PHI = {name: f"householder::{name.upper()}" for name in (*NONLINEARITIES, NEIGHBOURS)}
-"""What the template argument PHI is called in C++."""
+"""Template arguments PHI in C++."""
 
 SOURCES: dict[str, tuple[str, ...]] = {
     "lowrank": (
@@ -60,7 +60,7 @@ NUMBERS = {
     **{name: STORED[name] for name in REAL},
     **{name: f"householder::Complex<{STORED[DTYPES[name].real]}>" for name in COMPLEX},
 }
-"""What the numbers of applications are called in C++."""
+"""Types of the numbers of applications in C++."""
 
 FALLBACK_THREADS = 256
 FALLBACK_REGISTERS = 128
@@ -119,7 +119,7 @@ class Tile:
 
     @property
     def blocks_per_multiprocessor(self) -> int:
-        """How many blocks the registers of a multiprocessor hold, at least."""
+        """The least number of blocks that the registers of a multiprocessor hold."""
         return max(1, _REGISTERS // (self.threads * self.register_budget))
 
     @property
@@ -176,7 +176,7 @@ def fallback_launch(n: int, m: int, dtype: str, batch: int, multiprocessors: int
 
 
 STEPWISE_FROM = {"float": 1 << 17, "double": 1 << 16}
-"""Matrix elements that a step of the fallback reads, from which torch operations are taken to be faster.
+"""Matrix elements that a step of the fallback reads, from which torch operations count as faster.
 
 Estimates: on an H100 the kernel loses to cuDNN by a factor of 5 at 180,000 numbers, and nothing smaller was measured.
 """
@@ -188,7 +188,7 @@ def numbers_of_step(n: int, m: int, *, dense: bool) -> int:
 
 
 def prefers_steps(n: int, m: int, dtype: str, *, dense: bool) -> bool:
-    """Return whether torch operations, step by step, are to be preferred to the fallback."""
+    """Return whether torch operations, step by step, are preferred to the fallback."""
     return numbers_of_step(n, m, dense=dense) >= STEPWISE_FROM[SCALAR_OF[dtype]]
 
 
@@ -291,11 +291,11 @@ FAST_DOUBLES = (80, 90, 100)
 
 
 SquareKernel = Literal["factors", "gradients"]
-"""What forms V, S and A, and what forms the gradient of u from sums over vectors."""
+"""The kernels that form V, S and A, and the gradient of u from sums over vectors."""
 
 
 def square_name(kernel: SquareKernel, columns: int, dtype: str) -> str:
-    """Return the name expression of a kernel for up to so many columns."""
+    """Return the name expression of the kernel for up to ``columns`` columns."""
     return f"householder::{kernel}_form<{NUMBERS[dtype]}, {columns}, {_factor_threads(dtype)}>"
 
 

@@ -33,8 +33,8 @@ class Device(NamedTuple):
 @cache
 def device_of(index: int) -> Device:
     """Ask CuPy about a device."""
-    found = device.cupy().cuda.Device(index)
-    return Device(index, int(found.compute_capability), int(found.attributes["MultiProcessorCount"]))
+    cuda_device = device.cupy().cuda.Device(index)
+    return Device(index, int(cuda_device.compute_capability), int(cuda_device.attributes["MultiProcessorCount"]))
 
 
 @cache
@@ -73,34 +73,34 @@ def source(kernel: str) -> str:
     return "\n".join(files[name] for name in SOURCES[kernel])
 
 
-def get(index: int, kernel: str, name: str, how: Launch) -> Any:
+def get(index: int, kernel: str, name: str, config: Launch) -> Any:
     """Return a kernel by its C++ name expression, compiled for the current device, whose number is ``index``.
 
-    Its launches use the clusters of ``how``, and at most its shared memory or the default, whichever is larger.
+    Its launches use the clusters of ``config``, and at most its shared memory or the default, whichever is larger.
 
     Raises
     ------
     CaptureError
         It has not been compiled yet and a CUDA graph is being captured.
     """
-    found = _compiled.get((index, name))
-    if found is None:
+    function = _compiled.get((index, name))
+    if function is None:
         with _lock:
-            found = _compiled.get((index, name))
-            if found is None:
-                found = _compiled[index, name] = _compile(index, kernel, name, how)
-    return found
+            function = _compiled.get((index, name))
+            if function is None:
+                function = _compiled[index, name] = _compile(index, kernel, name, config)
+    return function
 
 
-def _compile(index: int, kernel: str, name: str, how: Launch) -> Any:
+def _compile(index: int, kernel: str, name: str, config: Launch) -> Any:
     cupy = device.cupy()
     refuse_capture(name)
-    options = (*OPTIONS, *instances.CLUSTERS) if how.cluster > 1 else OPTIONS
+    options = (*OPTIONS, *instances.CLUSTERS) if config.cluster > 1 else OPTIONS
     module = cupy.RawModule(code=source(kernel), options=options, name_expressions=(name,))
     function = module.get_function(name)
     _registers[index, name] = function.num_regs  # loads the kernel, which a lazy driver would do at its first launch
-    if how.shared_bytes > instances.DEFAULT_SHARED_BYTES:
-        function.max_dynamic_shared_size_bytes = how.shared_bytes
+    if config.shared_bytes > instances.DEFAULT_SHARED_BYTES:
+        function.max_dynamic_shared_size_bytes = config.shared_bytes
     return function
 
 
@@ -115,9 +115,9 @@ def refuse_capture(name: str) -> None:
         )
 
 
-def launch(index: int, kernel: str, name: str, how: Launch, arguments: tuple[Any, ...]) -> None:
+def launch(index: int, kernel: str, name: str, config: Launch, arguments: tuple[Any, ...]) -> None:
     """Launch on CuPy's current stream; pointers are integers, other arguments NumPy scalars of the C types."""
-    get(index, kernel, name, how)((how.grid,), (how.block,), arguments, shared_mem=how.shared_bytes)
+    get(index, kernel, name, config)((config.grid,), (config.block,), arguments, shared_mem=config.shared_bytes)
 
 
 def compiled() -> list[str]:

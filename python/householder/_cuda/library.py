@@ -1,6 +1,6 @@
-"""What kernels need to know of the arrays of NumPy, CuPy and torch, besides what all array libraries have.
+"""Array libraries as kernels need them: addresses, devices and streams of the arrays of NumPy, CuPy and torch.
 
-The backend is written for CuPy arrays and torch tensors; NumPy arrays take the same way in tests without a device.
+The backend is written for CuPy arrays and torch tensors; NumPy arrays serve tests without a device.
 """
 
 import os
@@ -19,8 +19,8 @@ LARGEST_SOLVE = 512
 """Size up to which torch solves a triangular system without MAGMA, which would wait for the device."""
 
 
-class Numpy(libraries.Library):
-    """NumPy."""
+class KernelLibrary(libraries.Library):
+    """An array library as kernels need it; as it stands, NumPy."""
 
     has_steps: ClassVar[bool] = False
     """Whether sequences can run without kernels, in torch operations."""
@@ -38,7 +38,7 @@ class Numpy(libraries.Library):
         return self.xp.asarray(a, dtype=dtype)
 
     def contiguous(self, a: Any) -> Any:
-        """Lay out row by row, at an address that is a multiple of a number's size; the same array where it is so."""
+        """Return a C-contiguous, aligned array; ``a`` itself if it already is."""
         a = self.xp.ascontiguousarray(a)
         return a.copy() if self.pointer(a) % a.itemsize else a
 
@@ -55,7 +55,7 @@ class Numpy(libraries.Library):
         return 0
 
     def current(self, a: Any) -> AbstractContextManager[Any]:  # noqa: ARG002
-        """Make the device of an array, and the current stream of its library, CuPy's current ones; launches need it."""
+        """Return a context in which CuPy's device and stream are those of the array; launches need it."""
         return nullcontext()
 
     def linear(self, x: Any, weight: Any, bias: Any) -> Any:
@@ -72,7 +72,7 @@ class Numpy(libraries.Library):
         return c - a @ b
 
 
-class Cupy(Numpy):
+class Cupy(KernelLibrary):
     """CuPy, on its current device and stream."""
 
     def to_host(self, a: Any) -> np.ndarray[Any, Any]:
@@ -99,7 +99,7 @@ class _Stream(NamedTuple):
         return 0, self.address
 
 
-class Torch(libraries.Torch, Numpy):
+class Torch(libraries.TorchLibrary, KernelLibrary):
     """torch, on its current stream, allocating from its cache."""
 
     has_steps: ClassVar[bool] = True
@@ -145,7 +145,7 @@ class Torch(libraries.Torch, Numpy):
         return product(c, a, b, alpha=-1)
 
     def inverse(self, triangle: Any) -> Any:
-        """Invert as the base class does, by solving where the device is not waited for."""
+        """Invert as the base class does, but by a triangular solve where that does not wait for the device."""
         k = triangle.shape[-1]
         if k <= LARGEST_SOLVE:
             return self.solve(triangle, self.eye(k, triangle), upper=True)
@@ -158,16 +158,15 @@ class Torch(libraries.Torch, Numpy):
         return inverse
 
 
-Library = Numpy
-_KNOWN = {"numpy": Numpy, "cupy": Cupy, "torch": Torch}
+_KNOWN = {"numpy": KernelLibrary, "cupy": Cupy, "torch": Torch}
 
 
 @cache
-def _library(name: str) -> Library:
+def _library(name: str) -> KernelLibrary:
     return _KNOWN[name](import_module(f"array_api_compat.{name}"))
 
 
-def library_of(a: Any) -> Library:
+def library_of(a: Any) -> KernelLibrary:
     """Choose the library by the type of an array or its base types."""
     return _library(_name(a.__class__))
 

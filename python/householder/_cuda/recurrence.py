@@ -19,7 +19,7 @@ from householder._cuda import algebra, instances, kernels, trials, verdicts
 from householder._cuda.algebra import Form, Sums
 from householder._cuda.device import cupy
 from householder._cuda.kernels import Device
-from householder._cuda.library import Library, library_of
+from householder._cuda.library import KernelLibrary, library_of
 from householder._cuda.packing import Packing
 
 
@@ -45,16 +45,16 @@ class Instance:
 
     @property
     def is_slower_than_steps(self) -> bool:
-        """Whether torch operations, one step after the other, are to be preferred."""
+        """Whether torch operations, one step after the other, are preferred."""
         return self.tile is None and instances.prefers_steps(self.n, self.m, self.dtype, dense=self.dense)
 
     @cached_property
-    def described(self) -> str:
-        """What one trial covers: both directions, and whether W is formed."""
+    def trial_key(self) -> str:
+        """The key of a trial's verdict, which covers both directions, and whether W is formed."""
         name = self.names["forward"][1]
         return f"{name}, W formed" if self.tile is None and self.dense else name
 
-    def how(self, batch: int) -> tuple[instances.Launch, int]:
+    def launch_config(self, batch: int) -> tuple[instances.Launch, int]:
         """Return the launch for this number of sequences, and the size of its scratch memory in numbers."""
         multiprocessors = self.device.multiprocessors
         if self.tile is not None:
@@ -62,8 +62,8 @@ class Instance:
         return instances.fallback_launch(self.n, 0 if self.dense else self.m, self.dtype, batch, multiprocessors)
 
 
-class Kept(NamedTuple):
-    """What a forward pass can keep for its backward pass."""
+class SavedByKernels(NamedTuple):
+    """Saved by a forward pass for its backward pass."""
 
     z: Any = None
     """``P* h_{t-1}``, ``(rows, m)``, from kernels of low rank."""
@@ -96,7 +96,7 @@ def candidates(
     return tuple(Instance(device, dense, tile, dtype, nonlinearity, n, m) for dense, tile in dict.fromkeys(plans))
 
 
-def choose(kernels_in_order: Many[Instance], library: Library, like: Any, packed: bool) -> Instance:
+def choose(kernels_in_order: Many[Instance], library: KernelLibrary, like: Any, packed: bool) -> Instance:
     """Choose the first kernel that the device of ``like`` can use. Packed sequences have their own loop and trial.
 
     Raises
@@ -106,8 +106,8 @@ def choose(kernels_in_order: Many[Instance], library: Library, like: Any, packed
     """
 
     def on_trial(instance: Instance) -> tuple[int, str, Callable[[], None]]:
-        described = f"{instance.described}, packed" if packed else instance.described
-        return instance.device.number, described, partial(_try, instance, library, like, packed)
+        key = f"{instance.trial_key}, packed" if packed else instance.trial_key
+        return instance.device.number, key, partial(_try, instance, library, like, packed)
 
     *others, last = kernels_in_order
     for instance in others:
@@ -117,35 +117,35 @@ def choose(kernels_in_order: Many[Instance], library: Library, like: Any, packed
     return last
 
 
-def _try(instance: Instance, library: Library, like: Any, packed: bool) -> None:
+def _try(instance: Instance, library: KernelLibrary, like: Any, packed: bool) -> None:
     """Compare at least two sequences per block or cluster, and their gradients, with the core."""
     tile, dtype, nonlinearity = instance.tile, instance.dtype, instance.nonlinearity
     n, m = (50, 6) if tile is None else (tile.n - 2, 6 if instance.dense else tile.m - 2)
     one = replace(instance, device=instance.device._replace(multiprocessors=1), n=n, m=m)
-    how = one.how(1 << 30)[0]
+    config = one.launch_config(1 << 30)[0]
     if nonlinearity == instances.NEIGHBOURS:  # the same kernels in complex numbers
         dtype = next(name for name in COMPLEX if DTYPES[name].real == dtype)
         n, m, nonlinearity = n // 2, m // 2, "modrelu"
     method = "dense" if instance.dense else "wy"
-    case = trials.Recurrence(n, m, 2 * how.grid // how.cluster + 1, dtype, nonlinearity, method, packed=packed)
+    case = trials.TrialSequence(n, m, 2 * config.grid // config.cluster + 1, dtype, nonlinearity, method, packed=packed)
     s, compute = case.sequence, DTYPES[dtype].compute
     parameters, states, real = (getattr(library.xp, name) for name in (compute, dtype, DTYPES[compute].real))
-    given = {"u": parameters, "x": states, "h0": states, "nonlinearity_bias": real}
+    dtypes = {"u": parameters, "x": states, "h0": states, "nonlinearity_bias": real}
     arrays = {
         name: library.from_host(getattr(s, name), like, kind)
-        for name, kind in given.items()
+        for name, kind in dtypes.items()
         if getattr(s, name) is not None
     }
-    recurrence = Recurrence(s._replace(**arrays), trials.STEPS, case.batch, Kept(instance=one))
-    kept = recurrence.room()
-    h = recurrence.run_forward(kept)
+    recurrence = KernelRun(s._replace(**arrays), trials.STEPS, case.batch, SavedByKernels(instance=one))
+    saved = recurrence.room()
+    h = recurrence.run_forward(saved)
     grad_h, grad_last = (library.from_host(a, like, states) for a in (case.grad_h, case.grad_last))
-    wanted = [name for name in SequenceGradients._fields if name in arrays]
-    found = recurrence.run_backward(h, kept, grad_h, grad_last, wanted)
+    names = [name for name in SequenceGradients._fields if name in arrays]
+    gradients = recurrence.run_backward(h, saved, grad_h, grad_last, names)
     expected_h, expected = case.expected()
-    there = [found[name].reshape(-1) for name in wanted]
-    here = [getattr(expected, name).reshape(-1) for name in wanted]
-    trials.compare(library, [h.reshape(-1), *there], [expected_h.reshape(-1), *here], dtype)
+    on_device = [gradients[name].reshape(-1) for name in names]
+    on_host = [getattr(expected, name).reshape(-1) for name in names]
+    trials.compare(library, [h.reshape(-1), *on_device], [expected_h.reshape(-1), *on_host], dtype)
 
 
 def warm_up(
@@ -185,12 +185,12 @@ def warm_up(
     with cupy().cuda.Device(device):
         like = cupy().empty(0)
         instance = choose(fitting, library_of(like), like, packed)
-    how = instance.how(1)[0]
-    names = [(*kernel_and_name, how) for kernel_and_name in instance.names.values()]
+    config = instance.launch_config(1)[0]
+    names = [(*kernel_and_name, config) for kernel_and_name in instance.names.values()]
     k = reflection_count(n, m, ends_in_sign=dtype not in COMPLEX)
     for kernel in get_args(instances.SquareKernel):
-        found = instances.square(kernel, n, k, 1, DTYPES[dtype].compute, instance.device.capability)
-        names += [(kernel, *found)] if found else []
+        of_squares = instances.square(kernel, n, k, 1, DTYPES[dtype].compute, instance.device.capability)
+        names += [(kernel, *of_squares)] if of_squares else []
     of_packing = instances.Launch(1, instances.PACKING_THREADS, 0)
     names += [("packing", name, of_packing) for name in instances.PACKING_NAMES.values() if packed]
     with cupy().cuda.Device(device):
@@ -198,10 +198,10 @@ def warm_up(
             kernels.get(device, kernel, name, launch)
 
 
-class Recurrence:
-    """The parts of a sequence that both directions need; those of ``kept`` are not computed again."""
+class KernelRun:
+    """A sequence on the device: the parts that both directions need, read from ``saved`` where it has them."""
 
-    def __init__(self, sequence: Sequence, steps: int, batch: int, kept: Kept):
+    def __init__(self, sequence: Sequence, steps: int, batch: int, saved: SavedByKernels):
         self.sequence, self.steps, self.batch = sequence, steps, batch
         u = sequence.u
         self.library = library = library_of(u)
@@ -209,8 +209,8 @@ class Recurrence:
         self.rows = steps * batch if sizes is None else len(sequence.x)
         self.packing = None if sizes is None else Packing(library, sizes, u)
         self.offsets = None if self.packing is None else self.packing.offsets
-        self.instance = self._instance() if kept.instance is None else kept.instance
-        form = kept.form
+        self.instance = self._instance() if saved.instance is None else saved.instance
+        form = saved.form
         if form is None or (form.w is not None) != self.instance.dense:
             form = algebra.form(u, sequence.phases)
             form = form._replace(w=algebra.matrix(form)) if self.instance.dense else form
@@ -221,23 +221,23 @@ class Recurrence:
         if notices.kernel_mode() == "off":
             raise verdicts.UnusableError(f"{notices.VARIABLE} is 'off'")
         device = kernels.device_of(library.device(s.u))
-        described = *s.u.shape, library.name(s.x.dtype), s.nonlinearity
-        found = candidates(device, *described, phases=s.phases is not None, method=s.method)
+        properties = *s.u.shape, library.name(s.x.dtype), s.nonlinearity
+        fitting = candidates(device, *properties, phases=s.phases is not None, method=s.method)
         if library.has_steps and notices.kernel_mode() != "require":
-            found = tuple(instance for instance in found if not instance.is_slower_than_steps)
-            if not found:
+            fitting = tuple(instance for instance in fitting if not instance.is_slower_than_steps)
+            if not fitting:
                 raise verdicts.UnusableError("torch operations are faster")
-        return choose(found, library, s.u, self.packing is not None)
+        return choose(fitting, library, s.u, self.packing is not None)
 
     def launch(self, direction: instances.Direction, matrices: Any, *arguments: Any) -> None:
         """Launch with pointers to arrays; the sizes follow them, and the scratch memory of the fallback."""
         instance, library, u = self.instance, self.library, self.sequence.u
-        how, numbers = instance.how(self.batch)
+        config, numbers = instance.launch_config(self.batch)
         sizes = (np.int32(size) for size in (instance.n, instance.m, self.steps, self.batch))
         scratch = library.empty((numbers,), u, u.real.dtype) if numbers else None
-        given = (*matrices, *arguments, *sizes, *(() if instance.tile is not None else (scratch,)))
-        pointers = tuple(a if isinstance(a, np.generic) else library.pointer(a) for a in given)
-        kernels.launch(instance.device.number, *instance.names[direction], how, pointers)
+        parameters = (*matrices, *arguments, *sizes, *(() if instance.tile is not None else (scratch,)))
+        pointers = tuple(a if isinstance(a, np.generic) else library.pointer(a) for a in parameters)
+        kernels.launch(instance.device.number, *instance.names[direction], config, pointers)
 
     def matrices(self, adjoint: bool) -> tuple[Any, Any]:
         """Return ``P`` and ``Q`` of ``I - Q P*``, or W and None; of ``W*`` if adjoint. Complex ones have real form."""
@@ -260,57 +260,59 @@ class Recurrence:
         d = f.d.T
         return [xp.concatenate([d * f.v, last], axis=-1), xp.concatenate([f.a, (1 - d) * last], axis=-1)]
 
-    def room(self) -> Kept:
-        """Allocate the arrays that the forward pass fills for the backward pass, and keep what both need."""
+    def room(self) -> SavedByKernels:
+        """Allocate the arrays that the forward pass fills for the backward pass, and save what both need."""
         s, empty = self.sequence, self.library.empty
         n, m = s.u.shape
         flags = NONLINEARITIES[s.nonlinearity].has_flags
-        return Kept(
+        return SavedByKernels(
             z=None if self.instance.dense else empty((self.rows, m), s.x),
             flags=empty((self.rows, n // 2), s.x, self.library.xp.uint8) if flags else None,
             form=self.form,
             instance=self.instance,
         )
 
-    def run_forward(self, kept: Kept) -> Any:
+    def run_forward(self, saved: SavedByKernels) -> Any:
         """Return all states ``(rows, n)``."""
         s, library = self.sequence, self.library
         x = s.x.reshape(self.rows, s.x.shape[-1])
         driven = library.contiguous(library.linear(x, *(self._as_states(a) for a in (s.input_weight, s.bias))))
         h = library.empty((self.rows, len(s.u)), x)
         arguments = (driven, s.h0, s.nonlinearity_bias, np.float64(s.negative_slope), self.offsets, h)
-        z = None if self.instance.dense else kept.z
-        self.launch("forward", self.matrices(s.transpose), *arguments, z, kept.flags)
+        z = None if self.instance.dense else saved.z
+        self.launch("forward", self.matrices(s.transpose), *arguments, z, saved.flags)
         return h
 
-    def run_backward(self, h: Any, kept: Kept, grad_h: Any, grad_last: Any, wanted: Collection[str]) -> dict[str, Any]:
+    def run_backward(
+        self, h: Any, saved: SavedByKernels, grad_h: Any, grad_last: Any, names: Collection[str]
+    ) -> dict[str, Any]:
         """Return the gradients by name."""
         s, library, xp = self.sequence, self.library, self.library.xp
         n, m = s.u.shape
         h = h.reshape(self.rows, n)
         delta = library.empty((self.rows, n), h)
         q = None if self.instance.dense else library.empty((self.rows, m), h)
-        grad_h0 = library.empty((self.batch, n), h) if "h0" in wanted else None
+        grad_h0 = library.empty((self.batch, n), h) if "h0" in names else None
         b = s.nonlinearity_bias
         grad_b = None if b is None else library.empty((self.batch, len(b)), b)
-        arguments = (h, kept.flags, b, np.float64(s.negative_slope), self.offsets, grad_h, grad_last)
+        arguments = (h, saved.flags, b, np.float64(s.negative_slope), self.offsets, grad_h, grad_last)
         self.launch("backward", self.matrices(not s.transpose), *arguments, delta, q, grad_h0, grad_b)
 
-        found = {"h0": grad_h0}
-        if "u" in wanted or "phases" in wanted:
-            total = self._sums(h, delta, None if self.instance.dense else kept.z, q)
-            found["u"], found["phases"] = algebra.parameter_gradients(self.form, total, s.phases is not None)
-        if "x" in wanted:
+        gradients = {"h0": grad_h0}
+        if "u" in names or "phases" in names:
+            total = self._sums(h, delta, None if self.instance.dense else saved.z, q)
+            gradients["u"], gradients["phases"] = algebra.parameter_gradients(self.form, total, s.phases is not None)
+        if "x" in names:
             grad_x = delta if s.input_weight is None else delta @ self._as_states(s.input_weight).conj()
-            found["x"] = grad_x.reshape(s.x.shape)
+            gradients["x"] = grad_x.reshape(s.x.shape)
         delta = library.cast(delta, s.u.dtype)
-        if "input_weight" in wanted:
-            found["input_weight"] = delta.T @ library.cast(s.x.reshape(self.rows, -1), s.u.dtype).conj()
-        if "bias" in wanted:
-            found["bias"] = xp.sum(delta, axis=0)
-        if "nonlinearity_bias" in wanted:
-            found["nonlinearity_bias"] = xp.sum(grad_b, axis=0)
-        return found
+        if "input_weight" in names:
+            gradients["input_weight"] = delta.T @ library.cast(s.x.reshape(self.rows, -1), s.u.dtype).conj()
+        if "bias" in names:
+            gradients["bias"] = xp.sum(delta, axis=0)
+        if "nonlinearity_bias" in names:
+            gradients["nonlinearity_bias"] = xp.sum(grad_b, axis=0)
+        return gradients
 
     def _as_states(self, a: Any) -> Any:
         """Convert a parameter, or None, to the type of the states, half types among them."""
@@ -347,21 +349,21 @@ def _real_form(a: Any, xp: Any) -> Any:
 
 
 def forward(
-    sequence: Sequence, steps: int, batch: int, kept: Kept | None = None
-) -> tuple[Any, Recurrence | None, Kept]:
-    """Return all states, in x's shape except for the last axis, the recurrence, and what the backward pass can use.
+    sequence: Sequence, steps: int, batch: int, saved: SavedByKernels | None = None
+) -> tuple[Any, KernelRun | None, SavedByKernels]:
+    """Return all states, in x's shape except for the last axis, the run, and what it saved for the backward pass.
 
-    Without ``kept``, whose arrays are filled, these are new. Kernels run from the first row to the last: with
+    Without ``saved``, whose arrays are filled, these are new. Kernels run from the first row to the last: with
     ``reverse`` they see inputs and states in the order of time.
     """
     library, shape = library_of(sequence.u), (*sequence.x.shape[:-1], len(sequence.u))
     if not steps or not batch:
-        return library.empty(shape, sequence.x), None, Kept()
+        return library.empty(shape, sequence.x), None, SavedByKernels()
     in_time = sequence._replace(x=_flipped(sequence.x, sequence.reverse, library))
-    recurrence = Recurrence(in_time, steps, batch, Kept())
-    kept = recurrence.room() if kept is None else kept
-    h = recurrence.run_forward(kept).reshape(shape)
-    return _flipped(h, sequence.reverse, library), recurrence, kept
+    recurrence = KernelRun(in_time, steps, batch, SavedByKernels())
+    saved = recurrence.room() if saved is None else saved
+    h = recurrence.run_forward(saved).reshape(shape)
+    return _flipped(h, sequence.reverse, library), recurrence, saved
 
 
 def backward(
@@ -369,31 +371,31 @@ def backward(
     steps: int,
     batch: int,
     h: Any,
-    kept: Kept,
+    saved: SavedByKernels,
     grad_h: Any,
     grad_last: Any,
-    wanted: Collection[str] = SequenceGradients._fields,
+    names: Collection[str] = SequenceGradients._fields,
 ) -> SequenceGradients:
-    """Return the gradients of arguments that are given and wanted; what the forward pass has ``kept`` saves time."""
+    """Return the gradients of the arguments in ``names`` that are not None, computing again what ``saved`` lacks."""
     library = library_of(sequence.u)
-    given = {name: a for name, a in sequence._asdict().items() if name in wanted and a is not None}
+    arguments = {name: a for name, a in sequence._asdict().items() if name in names and a is not None}
     if not steps or not batch:
-        none = {name: library.zeros(a.shape, a) for name, a in given.items()}
+        none = {name: library.zeros(a.shape, a) for name, a in arguments.items()}
         if "h0" in none and grad_last is not None:
             none["h0"] += grad_last  # no step: the last state is h0
         return _named(none)
     x, h, grad_h = (_flipped(a, sequence.reverse, library) for a in (sequence.x, h, grad_h))
-    recurrence = Recurrence(sequence._replace(x=x), steps, batch, kept)
-    if NONLINEARITIES[sequence.nonlinearity].has_flags and kept.flags is None:
-        kept = recurrence.room()
-        recurrence.run_forward(kept)
-    found = recurrence.run_backward(h, kept, grad_h, grad_last, given.keys())
-    return _named(found | {"x": _flipped(found.get("x"), sequence.reverse, library)})
+    recurrence = KernelRun(sequence._replace(x=x), steps, batch, saved)
+    if NONLINEARITIES[sequence.nonlinearity].has_flags and saved.flags is None:
+        saved = recurrence.room()
+        recurrence.run_forward(saved)
+    gradients = recurrence.run_backward(h, saved, grad_h, grad_last, arguments.keys())
+    return _named(gradients | {"x": _flipped(gradients.get("x"), sequence.reverse, library)})
 
 
-def _flipped(a: Any, reverse: bool, library: Library) -> Any:
+def _flipped(a: Any, reverse: bool, library: KernelLibrary) -> Any:
     return library.contiguous(library.xp.flip(a, axis=0)) if reverse and a is not None else a
 
 
-def _named(found: dict[str, Any]) -> SequenceGradients:
-    return SequenceGradients._make(found.get(name) for name in SequenceGradients._fields)
+def _named(gradients: dict[str, Any]) -> SequenceGradients:
+    return SequenceGradients._make(gradients.get(name) for name in SequenceGradients._fields)

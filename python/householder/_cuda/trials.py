@@ -8,7 +8,7 @@ import numpy as np
 from householder._base import cpu
 from householder._base.spec import COMPLEX, DTYPES, NONLINEARITIES
 from householder._base.types import Sequence, SequenceGradients
-from householder._cuda.library import Library
+from householder._cuda.library import KernelLibrary
 from householder._cuda.verdicts import WrongError
 
 STEPS = 6
@@ -30,7 +30,7 @@ def rounded(a: Any, dtype: str) -> Any:
     return a.astype(dtype).astype(a.dtype)
 
 
-def compare(library: Library, found: Many[Any], expected: Many[Any], dtype: str) -> None:
+def compare(library: KernelLibrary, results: Many[Any], expected: Many[Any], dtype: str) -> None:
     """Compare arrays of the device with those of the host.
 
     Raises
@@ -41,14 +41,14 @@ def compare(library: Library, found: Many[Any], expected: Many[Any], dtype: str)
     allowed = _ALLOWED[DTYPES[dtype].real]
     if library.allows_tf32() and DTYPES[dtype].real != "float64":  # for products outside the kernel
         allowed = max(allowed, _ALLOWED_TF32)
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(results, expected, strict=True):
         wide = library.xp.complex128 if np.iscomplexobj(b) else library.xp.float64
         error = np.abs(library.to_host(library.cast(a, wide)) - b).max() / max(1.0, np.abs(b).max())
         if not error <= allowed:
             raise WrongError(f"an error of {error:.1e} of the largest entry")
 
 
-class Recurrence:
+class TrialSequence:
     """A sequence in which every kernel takes both branches, and what the core computes for it.
 
     Pre-activations stay away from the points where nonlinearities bend, so that rounding changes no branch. Packed
@@ -63,12 +63,12 @@ class Recurrence:
         phi = NONLINEARITIES[nonlinearity]
         if phi.has_bias:
             bias = rounded(np.linspace(-0.3, -0.1, phi.moduli(n, np.iscomplexobj(u))), "float32")
-        wanted = _away_from_bends(numbers((STEPS, batch, n), dtype, 4), nonlinearity)
-        s = Sequence(u, wanted, h0, None, None, None, None, nonlinearity, 0.1, bias, False, False, method)
-        alone = s._replace(x=wanted.reshape(1, -1, n), h0=None)  # one step from zero: the nonlinearity
-        states = cpu.rnn(alone, 1, STEPS * batch).reshape(wanted.shape)
+        preactivations = _away_from_bends(numbers((STEPS, batch, n), dtype, 4), nonlinearity)
+        s = Sequence(u, preactivations, h0, None, None, None, None, nonlinearity, 0.1, bias, False, False, method)
+        alone = s._replace(x=preactivations.reshape(1, -1, n), h0=None)  # one step from zero: the nonlinearity
+        states = cpu.rnn(alone, 1, STEPS * batch).reshape(preactivations.shape)
         before = np.concatenate([h0[None], states[:-1]])
-        x = rounded(wanted - before @ cpu.matrix(u, None).T, dtype)
+        x = rounded(preactivations - before @ cpu.matrix(u, None).T, dtype)
         sizes = None
         if packed:
             sizes = np.maximum(batch * np.array([6, 6, 5, 3, 1, 1]) // STEPS, 1)
@@ -77,7 +77,7 @@ class Recurrence:
         self.dtype, self.batch, self.sequence = dtype, batch, s._replace(x=x, batch_sizes=sizes)
 
     def expected(self) -> tuple[Any, SequenceGradients]:
-        """States and gradients."""
+        """Return states and gradients."""
         h, pull = cpu.rnn_vjp(self.sequence, STEPS, self.batch)
         return h, pull(self.grad_h, self.grad_last)
 

@@ -116,7 +116,7 @@ def apply(
 
 
 forward = apply
-"""The same function, under the name of its pair :func:`backward`."""
+"""``apply`` under another name, as the pair of :func:`backward`."""
 
 
 def _columns(u: Array, tau: Any, form: str, phases: Any, backend: Any) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _columns(u: Array, tau: Any, form: str, phases: Any, backend: Any) -> dict[s
 
 
 def forward_tape(u: Any, h: Any) -> tuple[Array, Array]:
-    """Apply W and keep the intermediate vectors of Algorithm 1 for :func:`backward`.
+    """Apply W and save the intermediate vectors of Algorithm 1 for :func:`backward`.
 
     This stores ``n (m + 1)`` numbers per vector, and the backward pass recomputes nothing. The method is
     ``"reflections"``.

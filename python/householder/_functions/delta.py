@@ -157,8 +157,8 @@ class DeltaVjp:
     repeatedly.
     """
 
-    def __init__(self, call: "Call", kept: Array):
-        self._call, self._kept = call, kept
+    def __init__(self, call: "Call", saved: Array):
+        self._call, self._saved = call, saved
 
     def __call__(self, grad_o: Any = None, *, grad_final_state: Any = None) -> DeltaGradients:
         """Return a loss's gradients from its gradients for the results.
@@ -188,12 +188,12 @@ class DeltaVjp:
         grad_o = _optional("grad_o", grad_o, q, (*q.shape[:2], *v.shape[2:]))
         grad_last = _optional("grad_final_state", grad_final_state, q, states)
         grads = DeltaGradients._make(None if a is None else np.empty(a.shape, a.dtype) for a in operands)
-        _core.delta_backward((*operands, None), options, self._kept, grad_o, grad_last, (*grads, None))
+        _core.delta_backward((*operands, None), options, self._saved, grad_o, grad_last, (*grads, None))
         return grads
 
 
 class Call(NamedTuple):
-    """What a call of the core needs."""
+    """The checked arguments of a call of the core."""
 
     operands: tuple[Any, Any, Any, Any, Any, Any]
     options: tuple[tuple[int, int, int, int, int], list[int], bool, float, bool]
@@ -211,7 +211,7 @@ class Call(NamedTuple):
         cu_seqlens: Any,
         normalize: Any,
     ) -> "Call":
-        """Check the arguments; ``needed`` has k, v and, unless nothing is erased, beta."""
+        """Check the arguments; ``needed`` has k, v and, for the delta rule, beta."""
         q = array("q", q)
         if q.dtype.kind != "f":
             raise TypeError(f"q has dtype {q.dtype}, expected float32 or float64")
@@ -228,21 +228,21 @@ class Call(NamedTuple):
         return cls((q, needed["k"], needed["v"], needed.get("beta"), g, initial_state), options, states)
 
     def results(self, output_final_state: Any) -> Delta:
-        """Return the outputs, and the final states where they are asked for."""
+        """Return the outputs, and the final states if they are requested."""
         return self._run(output_final_state, None)
 
     def results_and_vjp(self, output_final_state: Any) -> tuple[Delta, DeltaVjp]:
         """Return the results, and the function that computes gradients."""
         k, (_, _, *state) = self.operands[1], self.states
-        kept = np.empty((k.shape[0] * k.shape[1] // _core.delta_interval(*state), *self.states[1:]), k.dtype)
-        return self._run(output_final_state, kept), DeltaVjp(self, kept)
+        saved = np.empty((k.shape[0] * k.shape[1] // _core.delta_interval(*state), *self.states[1:]), k.dtype)
+        return self._run(output_final_state, saved), DeltaVjp(self, saved)
 
-    def _run(self, output_final_state: Any, kept: Array | None) -> Delta:
-        """Run forward, and fill ``kept`` with the states from which a backward pass starts again."""
+    def _run(self, output_final_state: Any, saved: Array | None) -> Delta:
+        """Run forward, and fill ``saved`` with the states from which a backward pass starts again."""
         is_wanted = validate.flag("output_final_state", output_final_state)
         q, v = self.operands[0], self.operands[2]
         results = Delta(np.empty((*q.shape[:2], *v.shape[2:]), q.dtype), np.empty(self.states, q.dtype))
-        _core.delta_forward((*self.operands, None), self.options, *results, kept, False)
+        _core.delta_forward((*self.operands, None), self.options, *results, saved, False)
         return results if is_wanted else results._replace(final_state=None)
 
 

@@ -25,7 +25,7 @@ def set_num_threads(k: int) -> None:
 
 
 def release_memory() -> None:
-    """Return to the system the memory that is kept for later calls.
+    """Return the memory that is held for later calls to the system.
 
     This is at most 128 MiB of workspaces, and as much for compiled graphs of torch.
 

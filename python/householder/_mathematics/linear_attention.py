@@ -8,26 +8,27 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from householder._mathematics.library import Array, Library
+    from householder._base.types import AnyArray
+    from householder._mathematics.library import Library
 
 _CHUNK = 64
-"""Most steps of the delta rule that are taken together."""
+"""The largest number of steps of the delta rule in a chunk."""
 
 
 def delta_rule(
     lib: Library,
-    q: Array,
-    k: Array,
-    v: Array,
-    beta: Array | None,
-    g: Array | None,
-    initial_state: Array | None,
-    cu_seqlens: Array | None,
+    q: AnyArray,
+    k: AnyArray,
+    v: AnyArray,
+    beta: AnyArray | None,
+    g: AnyArray | None,
+    initial_state: AnyArray | None,
+    cu_seqlens: AnyArray | None,
     scale: float,
     reflections: int,
     normalize: bool,
-    skip: Array | None = None,
-) -> tuple[Array, Array]:
+    skip: AnyArray | None = None,
+) -> tuple[AnyArray, AnyArray]:
     """Run the delta rule chunk by chunk: outputs and final states, in the shapes of the operator.
 
     Without ``beta`` nothing is erased: it is linear attention. With ``skip``, too: ``beta`` multiplies the values, and
@@ -36,8 +37,8 @@ def delta_rule(
     xp = lib.xp
     if skip is not None:
         written = v if beta is None else beta[..., None] * v
-        given = initial_state, cu_seqlens, scale, reflections, normalize
-        o, states = delta_rule(lib, q, k, written, None, g, *given)
+        arguments = initial_state, cu_seqlens, scale, reflections, normalize
+        o, states = delta_rule(lib, q, k, written, None, g, *arguments)
         return o + skip[:, None] * v, states
     if normalize:
         q, k = (x / xp.sqrt(xp.sum(xp.square(x), axis=-1, keepdims=True) + 1e-6) for x in (q, k))
@@ -56,16 +57,16 @@ def delta_rule(
     if cu_seqlens is None:
         o, states = _sequence(lib, (q, k, v, g, *betas), initial_state)
     else:
-        found = []
+        of_sequences = []
         for i, (begin, end) in enumerate(pairwise(cu_seqlens.tolist())):
             steps = [x[:, :, begin * reflections : end * reflections, :] for x in (q, k, v, g, *betas)]
-            found.append(_sequence(lib, steps, initial_state[i : i + 1, ...]))
-        outputs, each = zip(*found, strict=True)
+            of_sequences.append(_sequence(lib, steps, initial_state[i : i + 1, ...]))
+        outputs, each = zip(*of_sequences, strict=True)
         o, states = xp.concat(outputs, axis=2), xp.concat(each, axis=0)
     return xp.permute_dims(o[:, :, reflections - 1 :: reflections, :], (0, 2, 1, 3)), states
 
 
-def causal_convolution(lib: Library, x: Array, weight: Array, bias: Array | None, silu: bool) -> Array:
+def causal_convolution(lib: Library, x: AnyArray, weight: AnyArray, bias: AnyArray | None, silu: bool) -> AnyArray:
     """Convolve each channel of ``(B, T, C)`` along time, in the dtype of ``weight (C, taps)``."""
     (batch, tokens, channels), taps = x.shape, weight.shape[1]
     wide = lib.cast(x, weight.dtype)
@@ -75,7 +76,7 @@ def causal_convolution(lib: Library, x: Array, weight: Array, bias: Array | None
     return lib.cast(a * _sigmoid(lib, a) if silu else a, x.dtype)
 
 
-def gated_norm(lib: Library, x: Array, z: Array, weight: Array, epsilon: float, silu: bool) -> Array:
+def gated_norm(lib: Library, x: AnyArray, z: AnyArray, weight: AnyArray, epsilon: float, silu: bool) -> AnyArray:
     """Normalise rows, times weights and the logistic function of gates, or their SiLU, in the dtype of ``weight``."""
     wide, gate = lib.cast(x, weight.dtype), lib.cast(z, weight.dtype)
     mean = lib.xp.mean(lib.xp.square(wide), axis=-1, keepdims=True)
@@ -83,12 +84,12 @@ def gated_norm(lib: Library, x: Array, z: Array, weight: Array, epsilon: float, 
     return lib.cast(weight * (wide / lib.xp.sqrt(mean + epsilon)) * phi, x.dtype)
 
 
-def _sigmoid(lib: Library, a: Array) -> Array:
+def _sigmoid(lib: Library, a: AnyArray) -> AnyArray:
     """Return the logistic function, by tanh, whose derivatives do not overflow."""
     return 0.5 * (1 + lib.xp.tanh(0.5 * a))
 
 
-def _sequence(lib: Library, operands: Sequence[Array], state: Array) -> tuple[Array, Array]:
+def _sequence(lib: Library, operands: Sequence[AnyArray], state: AnyArray) -> tuple[AnyArray, AnyArray]:
     """Run q, k, v, g and perhaps beta of ``(B, heads, steps, ..)``: all chunks at once but for their states."""
     steps = operands[2].shape[2]
     if not steps:
@@ -102,8 +103,8 @@ def _sequence(lib: Library, operands: Sequence[Array], state: Array) -> tuple[Ar
 
 
 def _chunks(
-    lib: Library, state: Array, q: Array, k: Array, v: Array, g: Array, beta: Array | None = None
-) -> tuple[Array, Array]:
+    lib: Library, state: AnyArray, q: AnyArray, k: AnyArray, v: AnyArray, g: AnyArray, beta: AnyArray | None = None
+) -> tuple[AnyArray, AnyArray]:
     r"""Run chunks of ``2^i`` steps ``(B, heads, chunks, 2^i, K)``, pairing the halves of blocks of 2, 4, .. steps.
 
     Decays aside, the steps of a chunk write :math:`D = T^{-1} \mathrm{diag}(\beta) (V - K S)` to its state S, with
@@ -116,8 +117,8 @@ def _chunks(
     """
     xp, size, steps, values = lib.xp, 1, q.shape[-2], v.shape[-1]
     # Of queries and of T^-1, from the first to the second halves of blocks of each size.
-    scores: list[Array] = []
-    factors: list[Array] = []
+    scores: list[AnyArray] = []
+    factors: list[AnyArray] = []
     since, after = g, xp.zeros_like(g)  # sums of gates from the start of a block to each step, and after it to the end
     while size < steps:
         k1, k2 = _halves(lib, k, size)
@@ -147,8 +148,8 @@ def _chunks(
 
 
 def _states(
-    lib: Library, state: Array, decay: Array, writing: Array, written: Array, erased: Array | None
-) -> tuple[Array, Array]:
+    lib: Library, state: AnyArray, decay: AnyArray, writing: AnyArray, written: AnyArray, erased: AnyArray | None
+) -> tuple[AnyArray, AnyArray]:
     """Return the states in which the chunks begin, and the last one."""
     if decay.shape[2] == 1:
         states = state[:, :, None, :, :]
@@ -162,7 +163,7 @@ def _states(
     return states, last
 
 
-def _substitute(lib: Library, factors: Sequence[Array], rows: Array) -> Array:
+def _substitute(lib: Library, factors: Sequence[AnyArray], rows: AnyArray) -> AnyArray:
     """Multiply rows by the inverse of a triangle, given as its factors."""
     for i, factor in enumerate(factors):
         first, second = _halves(lib, rows, 2**i)
@@ -170,19 +171,19 @@ def _substitute(lib: Library, factors: Sequence[Array], rows: Array) -> Array:
     return rows
 
 
-def _halves(lib: Library, x: Array, size: int) -> Sequence[Array]:
+def _halves(lib: Library, x: AnyArray, size: int) -> Sequence[AnyArray]:
     """Cut rows into blocks of ``2 size``; return the first and the second halves of all blocks."""
     return lib.unstack(lib.xp.reshape(x, (*x.shape[:-2], x.shape[-2] // (2 * size), 2, size, x.shape[-1])), -3)
 
 
-def _second(lib: Library, factor: Array, blocks: int) -> Array:
+def _second(lib: Library, factor: AnyArray, blocks: int) -> AnyArray:
     """Return the parts of a factor, ``(.., size, size)`` for each block, that are in second halves of larger blocks."""
     parts = factor.shape[-3] // (2 * blocks)
     split = lib.xp.reshape(factor, (*factor.shape[:-3], blocks, 2, parts, *factor.shape[-2:]))
     return lib.unstack(split, -4)[1]
 
 
-def _padded(lib: Library, x: Array, before: int, after: int) -> Array:
+def _padded(lib: Library, x: AnyArray, before: int, after: int) -> AnyArray:
     """Put rows of zeros before or after those of ``x``."""
     if not before and not after:
         return x

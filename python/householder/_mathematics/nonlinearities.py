@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from householder._mathematics.library import Array, Library
+    from householder._base.types import AnyArray
+    from householder._mathematics.library import Library
 
 
-def activate(lib: Library, a: Array, nonlinearity: str, negative_slope: float, bias: Array | None) -> Array:
+def activate(lib: Library, a: AnyArray, nonlinearity: str, negative_slope: float, bias: AnyArray | None) -> AnyArray:
     """Apply one of the named nonlinearities; those of one real number act on real and imaginary parts."""
     xp = lib.xp
     if nonlinearity == "identity":
@@ -32,20 +33,20 @@ def activate(lib: Library, a: Array, nonlinearity: str, negative_slope: float, b
     raise NotImplementedError(f"nonlinearity: no expression for {nonlinearity!r}")
 
 
-def _halves(lib: Library, a: Array) -> tuple[Array, Array]:
+def _halves(lib: Library, a: AnyArray) -> tuple[AnyArray, AnyArray]:
     half = a.shape[-1] // 2
     first, second = lib.split(a, (half, half), -1)
     return first, second
 
 
-def oplu(lib: Library, a: Array) -> Array:
+def oplu(lib: Library, a: AnyArray) -> AnyArray:
     """Sort the pairs ``(a_i, a_{i+n/2})``: the greater first."""
     xp, (first, second) = lib.xp, _halves(lib, a)
     swapped = first < second  # maximum and minimum would share a tie's gradient between both
     return xp.concat([xp.where(swapped, second, first), xp.where(swapped, first, second)], axis=-1)
 
 
-def modrelu(lib: Library, a: Array, bias: Array) -> Array:
+def modrelu(lib: Library, a: AnyArray, bias: AnyArray) -> AnyArray:
     """Add ``bias`` to the moduli of ``a``, cut off at zero; real ``a`` holds ``[Re; Im]`` of half as many numbers."""
     xp, is_complex = lib.xp, lib.is_complex(a)
     re, im = (xp.real(a), xp.imag(a)) if is_complex else _halves(lib, a)
@@ -60,7 +61,7 @@ def modrelu(lib: Library, a: Array, bias: Array) -> Array:
     return lib.complex(re, im) if is_complex else xp.concat([re, im], axis=-1)
 
 
-def real_modrelu(lib: Library, a: Array, bias: Array) -> Array:
+def real_modrelu(lib: Library, a: AnyArray, bias: AnyArray) -> AnyArray:
     """Add ``bias`` to the magnitudes of real numbers, cut off at zero."""
     xp = lib.xp
     size = xp.abs(a) + bias

@@ -9,10 +9,11 @@ from householder._base import validate
 from householder._base.norms import power_of_two, vanishes
 
 if TYPE_CHECKING:
-    from householder._mathematics.library import Array, Library
+    from householder._base.types import AnyArray
+    from householder._mathematics.library import Library
 
 
-def unit_columns(lib: Library, u: Array) -> tuple[Array, Array, Array, Array]:
+def unit_columns(lib: Library, u: AnyArray) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray]:
     """Scale columns to norm one, in double precision where there is one, and round them.
 
     Return the unit columns; norms multiplied by powers of two, ``(..., 1, m)``; the powers; and which columns are zero,
@@ -29,7 +30,7 @@ def unit_columns(lib: Library, u: Array) -> tuple[Array, Array, Array, Array]:
     return lib.cast(unit, u.dtype), norm, power, gone
 
 
-def gram_matrix(lib: Library, v: Array, tau: Array | None = None) -> tuple[Array, Array]:
+def gram_matrix(lib: Library, v: AnyArray, tau: AnyArray | None = None) -> tuple[AnyArray, AnyArray]:
     """Return ``V* V`` and ``D``, which is ``tau``, or ``2 / |v|^2`` where there is none."""
     xp = lib.xp
     gram = lib.adjoint(v) @ v
@@ -45,18 +46,18 @@ class Factors(NamedTuple):
     Without ``tau``, V has unit columns, and ``D`` is computed from the rounded ones.
     """
 
-    v: Array
-    wide: Array
+    v: AnyArray
+    wide: AnyArray
     """V in double precision, which the triangle has, too."""
-    triangle: Array
+    triangle: AnyArray
     """``V* V D``, of which the part above the diagonal counts."""
-    d: Array
+    d: AnyArray
     """Diagonal of D, ``(*c, k)``."""
-    last: Array | None
+    last: AnyArray | None
     """Diagonal of L, ``(*c, 1, n)``: ones and ``u_1``; None for ``L = I``."""
 
 
-def factors(lib: Library, u: Array, tau: Array | None, form: str) -> Factors:
+def factors(lib: Library, u: AnyArray, tau: AnyArray | None, form: str) -> Factors:
     """Return the factors of W without phases."""
     (n, m), xp, last = u.shape[-2:], lib.xp, None
     if m == n and not lib.is_complex(u) and validate.is_default(tau, form):
@@ -69,13 +70,13 @@ def factors(lib: Library, u: Array, tau: Array | None, form: str) -> Factors:
     return Factors(v, wide, gram * d[..., None, :], d, last)
 
 
-def last_row(lib: Library, u: Array) -> Array:
+def last_row(lib: Library, u: AnyArray) -> AnyArray:
     """Return the diagonal that the last column of a square ``u`` stands for, ``(*c, 1, n)``."""
     xp = lib.xp
     return xp.concat([xp.ones_like(u[..., 1:, -1]), u[..., -1:, -1]], axis=-1)[..., None, :]
 
 
-def _core(lib: Library, f: Factors, projections: Array, transpose: bool) -> Array:
+def _core(lib: Library, f: Factors, projections: AnyArray, transpose: bool) -> AnyArray:
     r"""Multiply by :math:`D (I + \mathrm{striu}(V^* V) D)^{-1}`, or by its adjoint."""
     d = f.d[..., None]
     if transpose:
@@ -84,8 +85,8 @@ def _core(lib: Library, f: Factors, projections: Array, transpose: bool) -> Arra
 
 
 def apply(
-    lib: Library, u: Array, h: Array, transpose: bool, tau: Array | None = None, form: str = "trapezoidal"
-) -> Array:
+    lib: Library, u: AnyArray, h: AnyArray, transpose: bool, tau: AnyArray | None = None, form: str = "trapezoidal"
+) -> AnyArray:
     """Compute ``W h`` or ``W* h`` for ``h (*c, *r, n)``."""
     f, xp, lead, n = factors(lib, u, tau, form), lib.xp, u.ndim - 2, h.shape[-1]
     rows = xp.reshape(h, (*h.shape[:lead], prod(h.shape[lead:-1]), n))
@@ -99,13 +100,13 @@ def apply(
     return xp.reshape(rows, h.shape)
 
 
-def matrix(lib: Library, u: Array, tau: Array | None = None, form: str = "trapezoidal") -> Array:
+def matrix(lib: Library, u: AnyArray, tau: AnyArray | None = None, form: str = "trapezoidal") -> AnyArray:
     """Form ``W`` itself, ``(*c, n, n)``, without phases; it is rounded once, at the end."""
     f = factors(lib, u, tau, form)
     w = lib.eye(u.shape[-2], f.wide) - f.wide @ _core(lib, f, lib.adjoint(f.wide), False)
     return lib.cast(w if f.last is None else w * f.last, u.dtype)
 
 
-def turn(lib: Library, h: Array, phases: Array) -> Array:
+def turn(lib: Library, h: AnyArray, phases: AnyArray) -> AnyArray:
     """Multiply the entries of ``h`` by ``exp(i phases)``."""
     return h * lib.complex(lib.xp.cos(phases), lib.xp.sin(phases))

@@ -12,7 +12,7 @@ from householder._functions.apply import backend_and_array, backward, matrix
 from householder._functions.tangent import jvp
 
 POLISHED = 0.05
-"""The largest error that rounding may leave in a first factorisation of a product."""
+"""The largest error by rounding after the first factorisation of a product."""
 STEPS = 300
 """Steps of conjugate gradients before the reflections move and the Jacobian is computed again."""
 
@@ -124,15 +124,15 @@ def _polish(xp: Any, q: Array, u: Array, phases: Array, tolerance: float) -> tup
     n = len(q)
     wide, unit = q.astype(complex), xp.eye(n, dtype=complex)
     best = (u.astype(complex), phases.astype(float))
-    left = xp.inf
+    last_remainder = xp.inf
     while True:
         u, phases = best
         w = Columns(u, phases=phases)
         residual = wide.T - matrix(w).T
         remainder = float(abs(residual).max())
-        if remainder <= tolerance or not remainder < 0.8 * left:
+        if remainder <= tolerance or not remainder < 0.8 * last_remainder:
             break
-        left = remainder
+        last_remainder = remainder
         step = (xp.zeros_like(u), xp.zeros_like(phases))
         direction, size = step, xp.inf
         for _ in range(STEPS):
@@ -148,5 +148,5 @@ def _polish(xp: Any, q: Array, u: Array, phases: Array, tolerance: float) -> tup
             step = tuple(a + length * b for a, b in zip(step, direction, strict=True))
             residual = residual - length * moved
         best = (u + step[0], phases + step[1])
-    found = (u.astype(q.dtype), phases.astype(q.real.dtype))
-    return *found, float(abs(q - matrix(Columns(found[0], phases=found[1]))).max())
+    rounded = (u.astype(q.dtype), phases.astype(q.real.dtype))
+    return *rounded, float(abs(q - matrix(Columns(rounded[0], phases=rounded[1]))).max())

@@ -43,14 +43,14 @@ def frame(u: Any) -> Array:
     columns = first_columns(Columns(u), m, backend.xp, forward, matrix)
     if phases is not None:
         columns = columns * backend.xp.exp(1j * phases[..., None, :m]).astype(u.dtype)
-    found: Array = backend.xp.ascontiguousarray(columns)
-    return found
+    contiguous: Array = backend.xp.ascontiguousarray(columns)
+    return contiguous
 
 
 def first_columns(
     w: Columns, k: int, xp: Any, apply: Callable[..., Any], matrix: Callable[..., Any], **where: Any
 ) -> Any:
-    """Return the first k columns of W: of W itself where they are most of it, else the images of unit vectors.
+    """Return the first k columns of W: a part of the formed W if k > n / 2, else the images of unit vectors.
 
     ``apply`` and ``matrix`` are functions of W's library ``xp``, whose arrays are created with ``where``.
     """

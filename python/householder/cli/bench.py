@@ -61,16 +61,15 @@ def bench(options: Namespace) -> int:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     torch.manual_seed(0)
-    found = describe()
-    print(
-        f"{found['processor']}, {found['instruction set']}, {torch.get_num_threads()} threads, torch {found['torch']}"
-    )
+    machine = describe()
+    processor, instructions = machine["processor"], machine["instruction set"]
+    print(f"{processor}, {instructions}, {torch.get_num_threads()} threads, torch {machine['torch']}")
     print("float32, forward and backward with all gradients; the error is relative to float64\n")
     figures = {}
     end = time.perf_counter() + options.seconds
     chosen = cases()
-    for left, case in zip(range(len(chosen), 0, -1), chosen, strict=True):
-        figures[case.name] = measure(case, (end - time.perf_counter()) / left)
+    for remaining, case in zip(range(len(chosen), 0, -1), chosen, strict=True):
+        figures[case.name] = measure(case, (end - time.perf_counter()) / remaining)
         print(case.name)
         for name, figure in figures[case.name].items():
             ratio = figure.milliseconds / figures[case.name][OURS].milliseconds
@@ -164,7 +163,7 @@ def _draw(figures: dict[str, dict[str, Figure]], path: Path) -> None:
         return
     canvas = Canvas(figsize=(11, 6), layout="constrained")
     panels: Any = canvas.subplots(1, 2, sharey=True)
-    bars = [(case, name, figure) for case, found in figures.items() for name, figure in found.items()]
+    bars = [(case, name, figure) for case, of_case in figures.items() for name, figure in of_case.items()]
     places = [i + len(figures) - list(figures).index(case) for i, (case, _, _) in enumerate(reversed(bars))][::-1]
     colours = ["tab:blue" if name == OURS else "tab:gray" for _, name, _ in bars]
     for panel, title, values in (

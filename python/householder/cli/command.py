@@ -1,4 +1,4 @@
-"""What a subcommand of ``householder`` is."""
+"""Subcommands of ``householder``, as data."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable

@@ -24,7 +24,7 @@ OF_EXPERIMENTS = ("train", "compare", "evaluate", "plot", "cost")
 _CLOSED_PIPE = 141
 """The exit status that a shell reports for a process ended by a closed pipe."""
 
-OWN = (
+COMMANDS = (
     Command("bench", "measure this machine against torch, in a minute", bench.add_arguments, bench.bench),
     Command(
         "gpu-check",
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     name = arguments[0] if arguments else ""
-    known = OWN if name in [command.name for command in OWN] else commands()
+    known = COMMANDS if name in [command.name for command in COMMANDS] else commands()
     if not arguments:
         parser(known).print_help()
         return 0
@@ -91,7 +91,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 def commands() -> tuple[Command, ...]:
     """Return all commands: those of other distributions, then this one's."""
-    return (*(command for point in entry_points(group=GROUP) for command in point.load()), *OWN)
+    return (*(command for point in entry_points(group=GROUP) for command in point.load()), *COMMANDS)
 
 
 def parser(known: Iterable[Command] | None = None) -> argparse.ArgumentParser:
@@ -114,7 +114,7 @@ def parser(known: Iterable[Command] | None = None) -> argparse.ArgumentParser:
 
 @contextmanager
 def _termination_as_interrupt() -> Iterator[None]:
-    """Answer SIGTERM in the ``with`` block as Ctrl-C is answered."""
+    """Treat SIGTERM in the ``with`` block as Ctrl-C."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return

@@ -34,8 +34,8 @@ def nearest(name: object, known: Iterable[str]) -> str:
     >>> nearest("gru", ["ornn", "lstm"])
     ''
     """
-    found = get_close_matches(str(name), list(known), n=1)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    matches = get_close_matches(str(name), list(known), n=1)
+    return f"; did you mean {matches[0]!r}?" if matches else ""
 
 
 def first_line(error: BaseException) -> str:

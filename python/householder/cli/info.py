@@ -37,9 +37,9 @@ def info(options: Namespace) -> int:
             )
         print(path)
         return 0
-    found = describe()
-    width = max(map(len, found))
-    for heading, text in found.items():
+    machine = describe()
+    width = max(map(len, machine))
+    for heading, text in machine.items():
         print(f"{heading:<{width}}  {text}")
     return 0
 
@@ -82,11 +82,11 @@ def _version(package: str) -> str:
 
 
 def _forced() -> str:
-    wanted = os.environ.get("HOUSEHOLDER_SIMD")
-    if not wanted:
+    requested = os.environ.get("HOUSEHOLDER_SIMD")
+    if not requested:
         return ""
-    heeded = "" if wanted == _core.instruction_set() else " is ignored: this machine does not have it"
-    return f" (HOUSEHOLDER_SIMD={wanted}{heeded})"
+    heeded = "" if requested == _core.instruction_set() else " is ignored: this machine does not have it"
+    return f" (HOUSEHOLDER_SIMD={requested}{heeded})"
 
 
 def _huge_pages() -> str:

@@ -21,8 +21,8 @@ def array(name: str, value: Any) -> Array:
     if isinstance(value, Array):
         return value
     if not hasattr(value, "__array__"):
-        given = repr(value) if isinstance(value, (bool, int, float, str)) else validate.kind_of(value)
-        raise TypeError(f"{name} is {given}, expected a JAX or NumPy array")
+        shown = repr(value) if isinstance(value, (bool, int, float, str)) else validate.kind_of(value)
+        raise TypeError(f"{name} is {shown}, expected a JAX or NumPy array")
     validate.no_mask(name, value)
     linear_map.refuse(name, value)
     try:

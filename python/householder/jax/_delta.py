@@ -86,7 +86,7 @@ def run(
     normalize: bool,
     output_final_state: bool,
 ) -> tuple[Array, Array | None]:
-    """Check the arguments and compute; ``needed`` has k, v and, unless nothing is erased, beta."""
+    """Check the arguments and compute; ``needed`` has k, v and, for the delta rule, beta."""
     q, compute = _check.first("q", q, _check.REAL_TYPES)
     needed = {name: _check.like(name, a, compute, "q") for name, a in needed.items()}
     g = None if g is None else _check.like("g", g, compute, "q")
@@ -98,9 +98,9 @@ def run(
     states = (q.shape[0] if lengths is None else len(lengths), heads, keys, values)
     initial_state = _check.optional("initial_state", initial_state, compute, states, "q")
     scale = keys**-0.5 if scale is None else validate.number("scale", scale)
-    options = _ops.delta.Options(scale, num_householder, validate.flag("use_qk_l2norm_in_kernel", normalize))
-    given = q, needed["k"], needed["v"], needed.get("beta"), g
-    operands: Any = tuple(None if a is None else _check.cast(a, compute) for a in given)
+    options = _ops.delta.DeltaRuleParams(scale, num_householder, validate.flag("use_qk_l2norm_in_kernel", normalize))
+    arrays = q, needed["k"], needed["v"], needed.get("beta"), g
+    operands: Any = tuple(None if a is None else _check.cast(a, compute) for a in arrays)
     if lengths is not None:
         mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
         of_steps = mask.repeat(num_householder, axis=1)

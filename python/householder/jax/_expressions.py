@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 class _Jax(Library):
     def wide(self, a: Array) -> Any:
-        """Return the dtype itself, because JAX rarely has the double one."""
+        """Return the dtype itself, because JAX rarely has double precision."""
         return a.dtype
 
     def eye(self, k: int, like: Array) -> Array:
@@ -66,7 +66,10 @@ LIBRARY = _Jax(jnp)
 
 
 def _exactly(expression: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the expression as a function of arrays, on devices too that would round the factors of products."""
+    """Return the expression as a function of arrays, with full precision also on GPUs and TPUs.
+
+    Their default rounds the operands of products to bfloat16 or TF32.
+    """
 
     @wraps(expression)
     def compute(*arguments: Any) -> Any:

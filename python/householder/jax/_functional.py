@@ -59,7 +59,7 @@ def apply(u: Any, h: Any, *, method: str = "auto") -> Array:
     tau = _check.tau(tau, compute, u, phases)
     phases = _check.phases(phases, compute, (n,), (*u.shape[:-2], n))
     validate.one_of("method", method, spec.METHODS)
-    options = _ops.apply.Options(is_adjoint, method, form)
+    options = _ops.apply.ApplyParams(is_adjoint, method, form)
     c = _ops.apply.apply(_check.cast(u, compute), _check.cast(h, compute), tau, phases, options)
     return _check.cast(c, h.dtype)
 
@@ -154,7 +154,7 @@ def rnn(
     )
     slope = validate.slope(negative_slope)
     reverse = validate.direction(reverse, batch_sizes)
-    options = _ops.rnn.Options(nonlinearity, slope, is_adjoint, reverse, form, method, lengths)
+    options = _ops.rnn.RnnParams(nonlinearity, slope, is_adjoint, reverse, form, method, lengths)
     h, last = _ops.rnn.rnn(options, *operands)
     if sizes is not None and not lengths:
         h = h.reshape(0, n)

@@ -102,9 +102,9 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
     return _arrays(householder.factor(np.asarray(_check.array("q", q)), m))
 
 
-def _arrays(found: Any) -> Array | tuple[Array, Array]:
+def _arrays(reflections: Any) -> Array | tuple[Array, Array]:
     """Return reflections, or reflections and phases, as arrays of JAX."""
-    arrays: Array | tuple[Array, Array] = jax.tree.map(jnp.asarray, found)
+    arrays: Array | tuple[Array, Array] = jax.tree.map(jnp.asarray, reflections)
     return arrays
 
 

@@ -13,7 +13,7 @@ from householder._base.types import Array
 from householder.reference.delta import delta_rule_backward as delta_rule_backward
 from householder.reference.delta import delta_rule_forward as delta_rule_forward
 
-Gradients = tuple[Array, Array, Array | None]
+ReferenceGradients = tuple[Array, Array, Array | None]
 """Gradients of u, h and phases."""
 
 
@@ -75,7 +75,9 @@ def tape(u: Array, h: Array, phases: Array | None = None) -> Array:
     return np.stack(H[::-1])
 
 
-def backward_algorithm_1(u: Array, h: Array, H: Array, grad_c: Array, phases: Array | None = None) -> Gradients:
+def backward_algorithm_1(
+    u: Array, h: Array, H: Array, grad_c: Array, phases: Array | None = None
+) -> ReferenceGradients:
     """Backward half of Algorithm 1, from the stored ``H = tape(u, h)``.
 
     ``c~_j = 2 v_j* g``, ``g <- g - c~_j v_j``, ``dL/dv_j = -g h~_j* - H_{j+1} c~_j*`` for ``j = 1, .., k``.
@@ -115,7 +117,9 @@ def forward_wy(u: Array, h: Array, phases: Array | None = None, transpose: bool 
     return c * d.conj() if transpose else c
 
 
-def backward(u: Array, h: Array, grad_c: Array, phases: Array | None = None, transpose: bool = False) -> Gradients:
+def backward(
+    u: Array, h: Array, grad_c: Array, phases: Array | None = None, transpose: bool = False
+) -> ReferenceGradients:
     """Return the gradients by Theorem 2, summed over all vectors.
 
     With ``h~ = S V* D h``, ``c~ = S* V* g``, ``L = (h~ c~*) o B'`` and ``B = striu(J) + I / 2``:
@@ -135,7 +139,7 @@ def backward(u: Array, h: Array, grad_c: Array, phases: Array | None = None, tra
     return _gradients(u, h, (g - c_tilde @ v.T).reshape(h.shape), grad_v / norm, d, phases)
 
 
-def _gradients(u: Array, h: Array, q: Array, grad_columns: Array, d: Array, phases: Array | None) -> Gradients:
+def _gradients(u: Array, h: Array, q: Array, grad_columns: Array, d: Array, phases: Array | None) -> ReferenceGradients:
     """Return, by ``q = W_1* g``, ``dL/dh = D* q``, ``dL/du_1 = sum q_n h_n``, ``dL/dtheta = -Im sum conj(q) d h``."""
     n, k = grad_columns.shape
     grad_u = np.zeros(u.shape, grad_columns.dtype)

@@ -13,7 +13,7 @@ from householder import reference
 from householder._base.types import Array, SequenceGradients
 
 
-class Nonlinearity(NamedTuple):
+class ReferenceNonlinearity(NamedTuple):
     """``phi``: its name, leaky ReLU's slope for negative arguments and modReLU's bias."""
 
     name: str = "identity"
@@ -53,8 +53,8 @@ class Nonlinearity(NamedTuple):
         if self.name == "modrelu":
             return self._modrelu_backward(a, g)
         if self.name == "real_modrelu":
-            kept = np.where(self._gain(a) == 0, 0, g)
-            return kept, (np.sign(a) * kept).reshape(-1, a.shape[-1]).sum(axis=0)
+            passed = np.where(self._gain(a) == 0, 0, g)
+            return passed, (np.sign(a) * passed).reshape(-1, a.shape[-1]).sum(axis=0)
         if self.name == "identity":
             return g, None
         raise NotImplementedError(f"nonlinearity: no reference for the gradient of {self.name!r}")
@@ -108,7 +108,7 @@ def rnn_forward(
     x: Array,
     h0: Array,
     batch_sizes: Sequence[int],
-    phi: Nonlinearity,
+    phi: ReferenceNonlinearity,
     *,
     input_weight: Array | None = None,
     bias: Array | None = None,
@@ -139,7 +139,7 @@ def rnn_backward(
     grad_h: Array,
     grad_last: Array,
     batch_sizes: Sequence[int],
-    phi: Nonlinearity,
+    phi: ReferenceNonlinearity,
     *,
     input_weight: Array | None = None,
     bias: Array | None = None,

@@ -22,7 +22,7 @@ _WITHOUT_EFFECT = (
     "safe_gate",
     "inplace_final_state",
 )
-"""Options that change how its kernels compute but not what."""
+"""Options that change how its kernels compute, but not their results."""
 
 
 def register() -> list[str]:

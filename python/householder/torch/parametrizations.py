@@ -27,7 +27,7 @@ __all__ = ["Frames", "orthogonal"]
 
 
 class Frames(tracing.Opaque):
-    """The map between reflections, with phases where they are complex, and a weight of orthonormal columns or rows.
+    """Parametrization: reflections (and phases) to and from a weight with orthonormal columns or rows.
 
     :func:`householder.torch.orthogonal` registers it and does more: it chooses the initial weight, and an
     ``nn.Linear`` then multiplies by reflections. Use the class where you register parametrizations yourself.
@@ -243,8 +243,8 @@ def orthogonal(
         raise ValueError(f"{name} of {type(module).__name__} is already parametrized")
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):
-        own = ", ".join(parameter for parameter, _ in module.named_parameters(recurse=False)) or "none"
-        raise ValueError(f"{type(module).__name__} has no parameter {name!r} of its own, expected one of: {own}")
+        parameters = ", ".join(parameter for parameter, _ in module.named_parameters(recurse=False)) or "none"
+        raise ValueError(f"{type(module).__name__} has no parameter {name!r} of its own, expected one of: {parameters}")
     if weight.dim() < 2:
         raise ValueError(
             f"{name} of {type(module).__name__} has shape {tuple(weight.shape)}, expected two or more dimensions"
@@ -257,7 +257,7 @@ def orthogonal(
         )
     validate.flag("use_trivialization", use_trivialization)
     stack = validate.flag("stack", stack)
-    one_matrix = isinstance(module, undocumented.Convolution) and not stack
+    one_matrix = isinstance(module, undocumented.CONVOLUTIONS) and not stack
     frames = Frames(weight, num_reflections, constraint, one_matrix=one_matrix)
     with torch.no_grad():
         weight.copy_(frames.start(weight))

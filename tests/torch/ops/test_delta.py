@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import householder.torch as ht
 from householder import _core
@@ -69,7 +70,9 @@ def test_with_values_in_the_outputs_nothing_is_erased(gate, tokens, has_beta):
     tensors = *tensors, state, torch.tensor([0.5, -2.0], dtype=torch.float64, requires_grad=True)
 
     def native(*tensors):
-        return _ops.delta.operator(_ops.delta.Inputs(*tensors, None), _ops.delta.Options(0.3, 1, True))
+        return _ops.delta.operator(
+            _ops.delta.DeltaRuleInputs(*tensors, None), _ops.delta.DeltaRuleOptions(0.3, 1, True)
+        )
 
     def expression(*tensors):
         *tensors, skip = tensors
@@ -94,8 +97,8 @@ def test_values_in_the_outputs_are_mapped(mapped):
     skip = skip if of_skip == 0 else skip[0]
 
     def loss(v, skip):
-        inputs = _ops.delta.Inputs(q, k, v, beta, g, state, skip, None)
-        o, last = _ops.delta.operator(inputs, _ops.delta.Options(0.3, 1, False))
+        inputs = _ops.delta.DeltaRuleInputs(q, k, v, beta, g, state, skip, None)
+        o, last = _ops.delta.operator(inputs, _ops.delta.DeltaRuleOptions(0.3, 1, False))
         return o.square().sum() + last.sum()
 
     gradients = torch.func.grad(loss, (0, 1))
@@ -223,7 +226,7 @@ def test_a_step_updates_its_states_in_place(tokens):
     expected = ht.delta_rule(q, k, v, initial_state=state, **options)
 
     def step(state):
-        inputs = _ops.delta.Inputs(q, k, v, beta, g, state, None, None)
+        inputs = _ops.delta.DeltaRuleInputs(q, k, v, beta, g, state, None, None)
         options = {"scale": None, "num_householder": 1, "normalize": True, "output_final_state": True}
         return run(inputs, **options, erases=True, in_place=True)
 
@@ -367,3 +370,29 @@ def test_torch_operations_are_as_accurate_as_native_code(gate, erases):
     for function in (native, by_operations):
         o = function(*tensors, None, 1, False)[0]
         assert (o - expected).norm() / expected.norm() < 1e-6
+
+
+class Operations(TorchDispatchMode):
+    """The names of torch's operations that run, views aside."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, operation, _types, arguments=(), options=None):
+        if not operation.is_view and "view" not in operation.__name__:
+            self.names.append(operation.__name__)
+        return operation(*arguments, **options or {})
+
+
+@pytest.mark.parametrize(("needs_grad", "most"), [(False, 350), (True, 900)])
+def test_the_expression_takes_few_operations_and_solves_nothing(needs_grad, most):
+    """On a device without kernels each operation is a launch, and a triangular solve takes long whatever its size."""
+    q, k, v = (torch.randn(1, 2048, 2, 8, requires_grad=needs_grad) for _ in range(3))
+    beta, g = torch.rand(2, 1, 2048, 2).unbind()
+    with Operations() as operations:
+        o, last = expressions.delta_rule(q, k, v, beta, -g, None, None, 0.3, 1, True, None)
+        if needs_grad:
+            (o.sum() + last.sum()).backward()
+    assert not [name for name in operations.names if "triangular" in name]
+    assert len(operations.names) <= most

@@ -171,8 +171,9 @@ def test_torch_operations_take_other_devices():
         (_ops.convolution, convolution_operands(), (True,)),
         (_ops.gated_norm, norm_operands(), (1e-6, True)),
     ):
-        inputs = module.Inputs(*(t.to("meta") for t in tensors))
-        assert module.operator(inputs, module.Options(*options)).shape == tensors[0].shape
+        operation = module.operator.operation
+        inputs = operation.inputs_type(*(t.to("meta") for t in tensors))
+        assert module.operator(inputs, operation.options_type(*options)).shape == tensors[0].shape
 
 
 def test_a_token_that_is_not_finite_changes_none_before_it():

@@ -198,14 +198,14 @@ def laid_out(tensors):
 
 @pytest.mark.parametrize(("module", "tensors", "options", "grads", "wanted"), ALL)
 def test_results_have_the_bits_of_the_core_as_python_calls_it(module, tensors, options, grads, wanted):
-    operator, named = module.operator, module.Inputs(*laid_out(tensors))
-    operation, options = operator.operation, module.Options(*options)
+    operator, operation = module.operator, module.operator.operation
+    named, options = operation.inputs_type(*laid_out(tensors)), operation.options_type(*options)
     results, saved = operation.cpu_forward(named, options, module is delta)
     *found, kept = operator.forward_op(*tensors, True, *options)
     for result, other in zip(results if isinstance(results, tuple) else (results,), found, strict=True):
         assert torch.equal(result, other)
-    needs_grad = module.Inputs(*wanted, *[False] * (len(tensors) - len(wanted)))
-    expected = operation.cpu_backward(named, saved, module.Grads(*laid_out(grads)), needs_grad, options)
+    needs_grad = operation.inputs_type(*wanted, *[False] * (len(tensors) - len(wanted)))
+    expected = operation.cpu_backward(named, saved, operation.grads_type(*laid_out(grads)), needs_grad, options)
     *among_results, state, _ = saved
     for tensor in (state, kept):
         found = operator.backward_op(*tensors, *among_results, tensor, *grads, list(map(bool, wanted)), *options)

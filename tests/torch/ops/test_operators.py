@@ -149,7 +149,8 @@ def test_gradient_operators_can_be_differentiated_themselves():
 @pytest.mark.parametrize(("module", "tensors", "options", "grads", "wanted"), list(calls(torch.float64)))
 def test_operators_are_registered_as_torch_asks(module, tensors, options, grads, wanted):
     operator = module.operator
-    named = module.Inputs(*laid_out(tensors)), module.Options(*options)
+    operation = module.operator.operation
+    named = operation.inputs_type(*laid_out(tensors)), operation.options_type(*options)
     _, (*among_results, _, _) = operator.operation.cpu_forward(*named, module is delta)
     given = [t.requires_grad_() if t is not None and t.is_floating_point() else t for t in tensors]
     has_room = module is delta and tensors[-1] is not None  # kept states of packed sequences are not all written

@@ -1,8 +1,8 @@
 """``householder gpu-check``: whether the CUDA path computes correctly on this machine, and how fast.
 
 Each check of :mod:`~householder.cli.gpu_check.correctness` and each case of :mod:`~householder.cli.gpu_check.timing`
-runs in a process of its own, because a kernel that hangs or corrupts memory would break all others. The report is
-written anew after each of them, to one file that can be attached to an issue.
+runs in a process of its own. A kernel that hangs or corrupts memory then breaks no other. The report is written anew
+after each of them, to one file that can be attached to an issue.
 """
 
 import json
@@ -23,11 +23,11 @@ def jobs(*, checks: bool, timings: bool, quick: bool) -> list[Check]:
     from householder.cli.gpu_check.correctness import CHECKS
     from householder.cli.gpu_check.timing import cases
 
-    found = [Check(name, worker("check")) for name in CHECKS if checks]
+    checks_and_timings = [Check(name, worker("check")) for name in CHECKS if checks]
     if checks:
-        found.append(Check("clusters, barriers of block scope", worker("block-scope")))
+        checks_and_timings.append(Check("clusters, barriers of block scope", worker("block-scope")))
     kind = worker("quick-timing" if quick else "timing")
-    return found + [Check(str(case), kind, TIMING_LIMIT) for case in cases(quick) if timings]
+    return checks_and_timings + [Check(str(case), kind, TIMING_LIMIT) for case in cases(quick) if timings]
 
 
 def markdown(report: dict[str, Any]) -> str:

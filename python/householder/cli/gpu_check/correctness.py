@@ -26,10 +26,10 @@ ALLOWED = 2000
 """Largest allowed error, in units of rounding of the largest entry. Errors of sums grow with the number of terms."""
 
 
-def largest_error(found: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
+def largest_error(results: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
     """Return the largest error of several results, each relative to its largest entry."""
     errors = (
-        (a.cpu().to(b.dtype) - b).abs().max() / b.abs().max().clamp(min=1) for a, b in zip(found, exact, strict=True)
+        (a.cpu().to(b.dtype) - b).abs().max() / b.abs().max().clamp(min=1) for a, b in zip(results, exact, strict=True)
     )
     return max(error.item() for error in errors)
 
@@ -43,9 +43,9 @@ def error_of(function: Callable[..., Tensor], inputs: Sequence[Tensor], device: 
         grad = torch.cos(torch.arange(value.numel(), device=value.device, dtype=torch.float64))
         return [value, *torch.autograd.grad(value, leaves, grad.reshape(value.shape).to(value.dtype))]
 
-    found = results(*(t.to(device) for t in inputs))
+    on_device = results(*(t.to(device) for t in inputs))
     exact = results(*(t.to(torch.complex128 if t.is_complex() else torch.float64) for t in inputs))
-    return largest_error(found, exact)
+    return largest_error(on_device, exact)
 
 
 def compare(function: Callable[..., Tensor], inputs: Sequence[Tensor], device: str) -> float:
@@ -195,9 +195,9 @@ def check_company(device: str) -> str:
         with cuda.stream(other):
             for _ in range(10):
                 a @ a
-        found = ht.rnn(u, x)[0]
+        result = ht.rnn(u, x)[0]
         cuda.synchronize()
-        assert torch.equal(found, expected), "results differ"
+        assert torch.equal(result, expected), "results differ"
     return "equal bits, five times"
 
 
@@ -290,7 +290,7 @@ def check_layers(device: str) -> str:
     return "all parameters have finite gradients"
 
 
-def _ways() -> list[tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]]:
+def _paths() -> list[tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]]:
     """Functions and shapes of their arguments, one for each path through the code."""
     sequence, packed = ((9, 4, 64), (4, 64)), ((9, 64), (4, 64))
     return [
@@ -312,7 +312,7 @@ def _value_and_gradients(function: Callable[..., Tensor], leaves: Sequence[Tenso
 
 def check_no_waiting(device: str) -> str:
     """No call waits for the device, forward or backward."""
-    for function, shapes in _ways():
+    for function, shapes in _paths():
         leaves = [t.to(device).requires_grad_() for t in _random(*shapes)]
         _value_and_gradients(function, leaves)
         try:
@@ -328,7 +328,7 @@ def check_no_waiting(device: str) -> str:
 def check_graphs(device: str) -> str:
     """Capture a pass, forward and backward; a replay with other numbers equals an eager pass."""
     worst = 0.0
-    for function, shapes in _ways():
+    for function, shapes in _paths():
         leaves = [t.to(device).requires_grad_() for t in _random(*shapes)]
         side = cuda.Stream()
         side.wait_stream(cuda.current_stream())
@@ -354,12 +354,12 @@ def check_streams(device: str) -> str:
     cuda.synchronize()
     streams = [cuda.Stream(), cuda.Stream()]
     for _ in range(5):
-        found = []
+        results = []
         for scale, stream in zip((1, 2), streams, strict=True):
             with cuda.stream(stream):
-                found.append(ht.rnn(u, x * scale)[0])
+                results.append(ht.rnn(u, x * scale)[0])
         cuda.synchronize()
-        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True)), "results differ"
+        assert all(torch.equal(a, b) for a, b in zip(results, expected, strict=True)), "results differ"
     return "equal bits on two streams, five times"
 
 
@@ -376,10 +376,10 @@ def check_compile(device: str) -> str:
     leaves = [t.to(device).requires_grad_() for t in _random((64, 8), (9, 4, 64), (4, 64))]
     for function in (_states(nonlinearity="tanh"), lambda u, x, h0: ht.apply(u, x) + ht.matrix(u)[0] + h0):
         compiled: Any = torch.compile(function, fullgraph=True)
-        found, expected = (
+        results, expected = (
             [f(*leaves), *torch.autograd.grad(f(*leaves).square().sum(), leaves)] for f in (compiled, function)
         )
-        error = largest_error(found, [t.detach().cpu() for t in expected])
+        error = largest_error(results, [t.detach().cpu() for t in expected])
         assert error < 1e-5, f"differs by {error:.2g}"
     return "fullgraph, forward and backward"
 

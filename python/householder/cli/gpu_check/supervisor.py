@@ -50,10 +50,10 @@ def run(jobs: Iterable[Check]) -> Iterator[dict[str, Any]]:
 def _run(job: Check) -> dict[str, Any]:
     word = secrets.token_hex(8)
     with tempfile.TemporaryDirectory() as folder:
-        found, output = Path(folder) / "found.json", Path(folder) / "output.txt"
+        result, output = Path(folder) / "found.json", Path(folder) / "output.txt"
         with output.open("wb") as stream:
             child = subprocess.Popen(
-                [*job.command, job.name, word, str(found)],
+                [*job.command, job.name, word, str(result)],
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -69,19 +69,19 @@ def _run(job: Check) -> dict[str, Any]:
         if status:
             what = _signal(-status) if status < 0 else f"exit status {status}"
             return {"verdict": "crashed", "detail": what, "output": _last_words(output)}
-        row = _evidence(found, job.name, word)
+        row = _evidence(result, job.name, word)
         return row if row["verdict"] == "passed" else row | {"output": _last_words(output)}
 
 
-def _evidence(found: Path, name: str, word: str) -> dict[str, Any]:
+def _evidence(result: Path, name: str, word: str) -> dict[str, Any]:
     """Read the result of a child that ended normally, if it belongs to this check of this run."""
     try:
-        row = json.loads(found.read_text())
-        own = row["check"] == name and row["word"] == word and type(row["passed"]) is bool
+        row = json.loads(result.read_text())
+        belongs = row["check"] == name and row["word"] == word and type(row["passed"]) is bool
         detail = row["detail"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         return {"verdict": "no evidence", "detail": f"it ended well but left no result: {type(error).__name__}"}
-    if not own or not isinstance(detail, str):
+    if not belongs or not isinstance(detail, str):
         return {"verdict": "no evidence", "detail": "it ended well but its result is about something else"}
     rest = {key: value for key, value in row.items() if key not in ("check", "word", "passed", "detail")}
     return {"verdict": "passed" if row["passed"] else "failed", "detail": detail, **rest}

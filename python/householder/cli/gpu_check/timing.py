@@ -2,7 +2,7 @@
 
 :func:`measure` times any calls; :func:`compare` does so for a case of ``householder gpu-check``. Every candidate's
 result is first compared with double precision, computed on the CPU for ours. Times are of forward, and of forward plus
-backward with the gradients of all parameters and of initial states, as eager calls and, if possible, as a CUDA graph.
+backward, with the gradients of all parameters and of initial states. Calls are eager and, if possible, a CUDA graph.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Timing(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """``forward`` gives the result, ``leaves`` need gradients, ``exact`` gives result and gradients in float64."""
+    """A rival: ``forward`` returns the result, ``leaves`` need gradients, ``exact`` returns both in float64."""
 
     name: str
     forward: Callable[[], Tensor]
@@ -76,7 +76,7 @@ class SequenceCase:
     B: int
     T: int
     target: float
-    """The largest wanted ratio of our time to that of ``torch.nn.RNN``."""
+    """The ratio of our time to that of ``torch.nn.RNN`` that is aimed at."""
     dtype: torch.dtype = torch.float32
     """Type of inputs and states. With a half type, the rivals' parameters have it too; ours stay float32."""
 
@@ -86,7 +86,7 @@ class SequenceCase:
 
     @property
     def step(self) -> dict[str, Any]:
-        """What decides between the general kernel and torch operations: the numbers that a step reads."""
+        """The numbers that a step reads, which decide between the general kernel and torch operations."""
         dense = instances.prefers_dense(self.n, self.m)
         dtype = str(self.dtype).removeprefix("torch.")
         steps = instances.prefers_steps(self.n, self.m, dtype, dense=dense)
@@ -118,8 +118,8 @@ class SequenceCase:
             def forward() -> Tensor:
                 if step is not None:
                     return _loop(module.cells[0], inputs, state[0], step)
-                given = (state, state) if isinstance(module, nn.LSTM) else state
-                output: Tensor = module(inputs, given)[0]
+                states = (state, state) if isinstance(module, nn.LSTM) else state
+                output: Tensor = module(inputs, states)[0]
                 return output
 
             return forward, [*module.parameters(), state], g
@@ -207,8 +207,8 @@ def measure(runs: dict[str, Callable[[], Any]], replays: int = REPLAYS) -> dict[
     """Time each call in turn, round after round, by events; all work belongs to the current device."""
     events: dict[str, list[tuple[Any, Any]]] = {name: [] for name in runs}
     until = time.monotonic() + SECONDS
-    for done in range(replays):
-        if done >= FEWEST and time.monotonic() > until:
+    for replay in range(replays):
+        if replay >= FEWEST and time.monotonic() > until:
             break
         for name, run in runs.items():
             start, end = (cuda.Event(enable_timing=True) for _ in range(2))
@@ -221,8 +221,8 @@ def measure(runs: dict[str, Callable[[], Any]], replays: int = REPLAYS) -> dict[
     return {name: Timing(statistics.median(t), min(t)) for name, t in times.items()}
 
 
-def ways_of(call: Callable[[], Any]) -> dict[str, Callable[[], Any]]:
-    """Warm a call up; give it unchanged as ``"eager"`` and, if it can be captured, as a CUDA graph, ``"graph"``."""
+def modes_of(call: Callable[[], Any]) -> dict[str, Callable[[], Any]]:
+    """Warm a call up; return it as ``"eager"`` and, if it can be captured, as a CUDA graph, ``"graph"``."""
     side = cuda.Stream()
     side.wait_stream(cuda.current_stream())
     with cuda.stream(side):
@@ -233,14 +233,14 @@ def ways_of(call: Callable[[], Any]) -> dict[str, Callable[[], Any]]:
     graph = cuda.CUDAGraph()
     try:
         with cuda.graph(graph):
-            kept = call()
+            results = call()
     except RuntimeError:  # the call synchronises, or does something else that capture forbids
         cuda.synchronize()  # raises if the context is lost
         return {"eager": call}
 
-    def replay(kept: Any = kept) -> Any:  # the graph's memory lives as long as its results
+    def replay(results: Any = results) -> Any:  # the graph's memory lives as long as its results
         graph.replay()
-        return kept
+        return results
 
     return {"eager": call, "graph": replay}
 
@@ -251,7 +251,7 @@ def cases(quick: bool) -> list[SequenceCase | ApplicationsCase]:
 
 
 def compare(case: SequenceCase | ApplicationsCase, *, quick: bool = False, device: str = "cuda") -> dict[str, Any]:
-    """Check and time the candidates of a case; give rows for a report."""
+    """Check and time the candidates of a case; return rows for a report."""
     candidates, errors, failed = [], {}, {}
     calls: dict[str, Callable[[], Any]] = {}
     for candidate in case.candidates(device):
@@ -260,9 +260,9 @@ def compare(case: SequenceCase | ApplicationsCase, *, quick: bool = False, devic
             with _settings(candidate.name):
                 errors[candidate.name] = _error(candidate)
             runs = {
-                f"{candidate.name}|{kind}|{way}": run
+                f"{candidate.name}|{kind}|{mode}": run
                 for kind, call in passes.items()
-                for way, run in ways_of(_settings(candidate.name)(call)).items()
+                for mode, run in modes_of(_settings(candidate.name)(call)).items()
             }
         except Exception as error:  # a rival lacks its compiler, or memory: time the others
             failed[candidate.name] = f"{type(error).__name__}: {error}".partition("\n")[0]
@@ -273,13 +273,13 @@ def compare(case: SequenceCase | ApplicationsCase, *, quick: bool = False, devic
     timings = measure(calls, FEWEST if quick else REPLAYS)
     rows = []
     for key, timing in timings.items():
-        name, kind, way = key.split("|")
-        ours = timings.get(f"{OURS}|{kind}|{way}")
+        name, kind, mode = key.split("|")
+        ours = timings.get(f"{OURS}|{kind}|{mode}")
         rows.append(
             {
                 "candidate": name,
                 "pass": kind,
-                "way": way,
+                "way": mode,
                 "median_ms": timing.median,
                 "minimum_ms": timing.minimum,
                 "ratio": timing.median / ours.median if ours else math.nan,
@@ -305,16 +305,16 @@ def compare(case: SequenceCase | ApplicationsCase, *, quick: bool = False, devic
 
 
 def _faster(timings: dict[str, Timing]) -> list[dict[str, Any]]:
-    """Say for each pass and way which is faster, our kernels or the torch operations that would replace them."""
-    found = []
+    """Say for each pass and mode which is faster, our kernels or the torch operations that would replace them."""
+    verdicts = []
     for key, kernels in timings.items():
-        name, kind, way = key.split("|")
-        steps = timings.get(f"{TORCH}|{kind}|{way}")
+        name, kind, mode = key.split("|")
+        steps = timings.get(f"{TORCH}|{kind}|{mode}")
         if name == OURS and steps is not None:
             pair = {"kernels": kernels.median, "torch operations": steps.median}
             winner, loser = sorted(pair, key=lambda side: pair[side])
-            found.append({"pass": kind, "way": way, "winner": winner, "times": pair[loser] / pair[winner]})
-    return found
+            verdicts.append({"pass": kind, "way": mode, "winner": winner, "times": pair[loser] / pair[winner]})
+    return verdicts
 
 
 def kernel_names(call: Callable[[], Any], most: int = 4) -> list[str]:
@@ -333,7 +333,7 @@ def kernel_names(call: Callable[[], Any], most: int = 4) -> list[str]:
 
 def _error(candidate: Candidate) -> str:
     pairs = zip(candidate.both(), candidate.exact(), strict=True)
-    errors = ((found.double().cpu() - exact.cpu()).abs().max() / exact.abs().max().cpu() for found, exact in pairs)
+    errors = ((result.double().cpu() - exact.cpu()).abs().max() / exact.abs().max().cpu() for result, exact in pairs)
     return f"{max(error.item() for error in errors):.1e}"
 
 

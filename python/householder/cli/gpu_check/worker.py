@@ -78,9 +78,9 @@ def timing(name: str, *, quick: bool = False) -> dict[str, Any]:
     from householder.cli.gpu_check.timing import cases, compare
 
     (case,) = (case for case in cases(quick) if str(case) == name)
-    found = compare(case, quick=quick)
-    verdicts = (f"{f['pass']}, {f['way']}: {f['winner']} {f['times']:.2f} times faster" for f in found["faster"])
-    return {"timing": found, "detail": "; ".join(verdicts)}
+    report = compare(case, quick=quick)
+    verdicts = (f"{f['pass']}, {f['way']}: {f['winner']} {f['times']:.2f} times faster" for f in report["faster"])
+    return {"timing": report, "detail": "; ".join(verdicts)}
 
 
 KINDS: dict[str, Callable[[str], dict[str, Any]]] = {

@@ -12,40 +12,40 @@ import numpy as np
 
 from householder._base.batch import arrange
 from householder.jax import _expressions
-from householder.jax._ops.operator import Axes, Function, Operator, Shape
+from householder.jax._ops.operator import Axes, Function, JaxOperator, ShapeDtype
 
 if TYPE_CHECKING:
     from jax import Array
 
 
-class Options(NamedTuple):
-    """How to apply."""
+class ApplyParams(NamedTuple):
+    """The static arguments of the primitive, which JAX calls its parameters."""
 
     transpose: bool
     method: str
     form: str
 
 
-def _results(_: Options, __: Any, ___: Any, h: Any) -> list[Shape]:
-    return [Shape(h.shape, h.dtype)]
+def _results(_: ApplyParams, __: Any, ___: Any, h: Any) -> list[ShapeDtype]:
+    return [ShapeDtype(h.shape, h.dtype)]
 
 
-def _expression(options: Options, u: Any, tau: Any, h: Any) -> tuple[Array, ...]:
+def _expression(options: ApplyParams, u: Any, tau: Any, h: Any) -> tuple[Array, ...]:
     return (_expressions.apply(u, h, options.transpose, tau, options.form),)
 
 
-def _attributes(options: Options, *_: Any) -> dict[str, Any]:
+def _attributes(options: ApplyParams, *_: Any) -> dict[str, Any]:
     return {"transpose": np.bool_(options.transpose), "method": options.method, "shape": options.form}
 
 
-operator = Operator(
+operator = JaxOperator(
     Function("apply", Axes((None, None, 1), (1,)), _results, _expression, _attributes),
     adjoint=lambda options: options._replace(transpose=not options.transpose),
 )
 
 
 @partial(jax.jit, static_argnames=("options",))
-def apply(u: Array, h: Array, tau: Array | None, phases: Array | None, options: Options) -> Array:
+def apply(u: Array, h: Array, tau: Array | None, phases: Array | None, options: ApplyParams) -> Array:
     """Apply many matrices to many vectors, whose leading axes broadcast."""
     if phases is not None and not options.transpose:
         h = _expressions.turn(h, phases)
@@ -53,7 +53,7 @@ def apply(u: Array, h: Array, tau: Array | None, phases: Array | None, options: 
     axes = len(batch.order)
     u = u.reshape(-1, *u.shape[-2:])
     h = jnp.broadcast_to(h, (*batch.shape, h.shape[-1])).transpose(*batch.order, axes)
-    rows = prod(h.shape[batch.own : -1])
+    rows = prod(h.shape[batch.separate : -1])
     vectors = h.reshape(u.shape[0], rows, h.shape[-1])
     tau = None if tau is None else tau.reshape(-1, tau.shape[-1])
     (c,) = operator(options, u, tau, vectors)

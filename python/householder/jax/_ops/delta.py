@@ -2,7 +2,7 @@
 
 Operands are ``q (B, T, H, K)``, ``k (B, T r, H, K)``, ``v (B, T r, HV, V)``, ``beta (B, T r, HV)`` or None, ``g`` of
 ``(B, T, HV)`` or ``(B, T, HV, K)`` or None, and initial states ``(B, HV, K, V)`` or None. Without ``beta`` it is
-linear attention. Results are the outputs and the final states. The kernel keeps the states from which the gradient
+linear attention. Results are the outputs and the final states. The kernel saves the states from which the gradient
 recomputes its segments.
 """
 
@@ -16,51 +16,51 @@ import numpy as np
 
 from householder import _core
 from householder.jax import _expressions
-from householder.jax._ops.operator import Axes, Function, Operator, Shape
+from householder.jax._ops.operator import Axes, Function, JaxOperator, ShapeDtype
 
 if TYPE_CHECKING:
     from jax import Array
 
 
-class Options(NamedTuple):
-    """How to run."""
+class DeltaRuleParams(NamedTuple):
+    """The static arguments of the primitive, which JAX calls its parameters."""
 
     scale: float
     reflections: int
     normalize: bool
 
 
-def _results(_: Options, q: Any, __: Any, v: Any, *___: Any) -> list[Shape]:
+def _results(_: DeltaRuleParams, q: Any, __: Any, v: Any, *___: Any) -> list[ShapeDtype]:
     batch, _, _, keys = q.shape
     o, state = (*q.shape[:2], *v.shape[2:]), (batch, v.shape[2], keys, v.shape[3])
-    return [Shape(shape, q.dtype) for shape in (o, state)]
+    return [ShapeDtype(shape, q.dtype) for shape in (o, state)]
 
 
-def _kept(_: Options, q: Any, k: Any, v: Any, *__: Any) -> list[Shape]:
-    """Return the shape of the states that are kept of each sequence."""
+def _saved(_: DeltaRuleParams, q: Any, k: Any, v: Any, *__: Any) -> list[ShapeDtype]:
+    """Return the shape of the states that are saved of each sequence."""
     batch, steps, _, keys = k.shape
     *_, heads, values = v.shape
     count = max(steps - 1, 0) // _core.delta_interval(keys, values)
-    return [Shape((batch, count, heads, keys, values), q.dtype)] if count else []
+    return [ShapeDtype((batch, count, heads, keys, values), q.dtype)] if count else []
 
 
-def _attributes(options: Options, *operands: Any) -> dict[str, Any]:
+def _attributes(options: DeltaRuleParams, *operands: Any) -> dict[str, Any]:
     g = operands[4]
     flags = {"normalize": np.bool_(options.normalize), "by_channel": np.bool_(g is not None and g.ndim == 4)}
     return {**flags, "scale": np.float64(options.scale), "reflections": np.int64(options.reflections)}
 
 
-def _expression(options: Options, *operands: Any) -> tuple[Array, ...]:
+def _expression(options: DeltaRuleParams, *operands: Any) -> tuple[Array, ...]:
     o, last = _expressions.delta_rule(*operands, None, *options)
     return o, last
 
 
 _axes = Axes((0,) * 6, (0, 0))
-_operator = Operator(Function("delta_rule", _axes, _results, _expression, _attributes, _kept, residuals=1))
+_operator = JaxOperator(Function("delta_rule", _axes, _results, _expression, _attributes, _saved, residuals=1))
 
 
 @partial(jax.jit, static_argnames=("options",))
-def delta_rule(options: Options, *operands: Array | None) -> tuple[Array, Array]:
+def delta_rule(options: DeltaRuleParams, *operands: Array | None) -> tuple[Array, Array]:
     """Run the recurrence."""
     o, last = _operator(options, *operands)
     return o, last

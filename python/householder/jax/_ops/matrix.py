@@ -11,35 +11,35 @@ import jax.numpy as jnp
 from householder._base.validate import is_default
 from householder.jax import _expressions
 from householder.jax._ops import apply
-from householder.jax._ops.operator import Axes, Function, Operator, Shape
+from householder.jax._ops.operator import Axes, Function, JaxOperator, ShapeDtype
 
 if TYPE_CHECKING:
     from jax import Array
 
 
-def _results(_: None, u: Any) -> list[Shape]:
+def _results(_: None, u: Any) -> list[ShapeDtype]:
     count, n, _ = u.shape
-    return [Shape((count, n, n), u.dtype)]
+    return [ShapeDtype((count, n, n), u.dtype)]
 
 
 def _expression(_: None, u: Any) -> tuple[Array, ...]:
     return (_expressions.matrix(u),)
 
 
-_operator = Operator(Function("matrix", Axes((0,), (0,)), _results, _expression))
+_operator = JaxOperator(Function("matrix", Axes((0,), (0,)), _results, _expression))
 
 
 @partial(jax.jit, static_argnames=("form",))
 def matrix(u: Array, phases: Array | None, tau: Array | None, form: str) -> Array:
     """Form many matrices; those of full columns and with tau are applied to the unit vectors."""
-    many = u.reshape(-1, *u.shape[-2:])
+    matrices = u.reshape(-1, *u.shape[-2:])
     if is_default(tau, form):
-        (w,) = _operator(None, many)
+        (w,) = _operator(None, matrices)
     else:
-        count, n, _ = many.shape
+        count, n, _ = matrices.shape
         unit = jnp.broadcast_to(jnp.eye(n, dtype=u.dtype), (count, n, n))
         tau = None if tau is None else tau.reshape(-1, tau.shape[-1])
-        (columns,) = apply.operator(apply.Options(False, "auto", form), many, tau, unit)
+        (columns,) = apply.operator(apply.ApplyParams(False, "auto", form), matrices, tau, unit)
         w = jnp.matrix_transpose(columns)
     w = w.reshape(*u.shape[:-2], *w.shape[-2:])
     return w if phases is None else _expressions.turn(w, phases[..., None, :])

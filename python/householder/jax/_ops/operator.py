@@ -4,9 +4,9 @@ An operator :math:`y = f(x)` has three primitives: ``f`` itself; the tangent :ma
 gradient :math:`\bar x = f'(x)^* \bar y`, which is the tangent's transpose. On CPU the first and the last are kernels.
 Everything else, and all of it on other devices, is the same mathematics in ``jax.numpy``, the *expression*.
 
-These are primitives and not ``jax.custom_vjp`` because the gradient of a function that ``vmap`` maps over vectors is
-then one call of the kernel for all vectors. ``custom_vjp`` would compute a gradient of the parameters for each vector
-and add them up.
+These are primitives and not ``jax.custom_vjp`` because of ``vmap`` over vectors. The gradient of the mapped function is
+then one call of the kernel for all vectors, while ``custom_vjp`` would compute a gradient of the parameters for each
+vector and add them up.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jax import Array
 
 
-class Shape(NamedTuple):
+class ShapeDtype(NamedTuple):
     """Shape and dtype of an array."""
 
     shape: tuple[int, ...]
@@ -35,52 +35,55 @@ class Shape(NamedTuple):
 
 
 class Axes(NamedTuple):
-    """The axis of independent vectors, after the leading axis of problems; None for operands that all vectors share."""
+    """The axis of independent vectors in each operand and result; None for operands that all vectors share.
+
+    The leading axis, of problems, does not count.
+    """
 
     operands: tuple[int | None, ...]
     results: tuple[int, ...]
 
 
 class Function(NamedTuple):
-    """What an operator computes, by functions of its options and of operands with a leading axis of problems."""
+    """A function that becomes an operator: it takes options, and operands with a leading axis of problems."""
 
     name: str
     axes: Axes
-    results: Callable[..., list[Shape]]
+    results: Callable[..., list[ShapeDtype]]
     """Shapes of the results."""
     expression: Callable[..., tuple[Array, ...]]
     """The results in ``jax.numpy``."""
     attributes: Callable[..., dict[str, Any]] = lambda *_: {}
     """The options as the kernels read them."""
-    kept: Callable[..., list[Shape]] = lambda *_: []
-    """Shapes of the arrays that the kernel keeps for the gradient's kernel."""
-    keeps_first: bool = False
+    saved: Callable[..., list[ShapeDtype]] = lambda *_: []
+    """Shapes of the arrays that the kernel saves for the gradient's kernel."""
+    saves_first: bool = False
     """Whether the kernel of the gradient reads the first result."""
     residuals: int = 0
-    """How many arrays of the function's kernel that of the gradient can read: the first result, and what is kept."""
+    """The number of arrays that the gradient's kernel can read: the first result, and the saved ones."""
 
 
 class _Call(NamedTuple):
     """The static properties of a call, known when it is traced."""
 
     options: Any
-    given: tuple[bool, ...]
-    """Which operands are given."""
+    is_present: tuple[bool, ...]
+    """Which operands are not None."""
 
     def spread(self, present: Sequence[Any]) -> list[Any]:
-        """Return all operands, None for those that are not given."""
-        return _spread(self.given, present)
+        """Return all operands, None for those that are absent."""
+        return _spread(self.is_present, present)
 
 
 def _spread(mask: Sequence[bool], present: Sequence[Any]) -> list[Any]:
-    found = iter(present)
-    return [next(found) if there else None for there in mask]
+    arrays = iter(present)
+    return [next(arrays) if is_present else None for is_present in mask]
 
 
-class Operator:
+class JaxOperator:
     """A function of arrays, some of which may be None.
 
-    If it is linear in its last operand, ``adjoint`` gives the options with which it is its own adjoint.
+    If it is linear in its last operand, ``adjoint`` returns the options with which it is its own adjoint.
     """
 
     def __init__(self, function: Function, adjoint: Callable[[Any], Any] | None = None):
@@ -105,35 +108,35 @@ class Operator:
     def __call__(self, options: Any, *operands: Array | None) -> tuple[Array, ...]:
         """Compute the results; operands have a leading axis of problems."""
         call = _Call(options, tuple(a is not None for a in operands))
-        return tuple(self._value.bind(*compress(operands, call.given), call=call, keep=False))
+        return tuple(self._value.bind(*compress(operands, call.is_present), call=call, save=False))
 
-    # The function itself. With ``keep`` it also returns what the gradient's kernel can use.
+    # The function itself. With ``save`` it also returns what the gradient's kernel can use.
 
-    def _value_shapes(self, *operands: Any, call: _Call, keep: bool) -> list[Any]:
+    def _value_shapes(self, *operands: Any, call: _Call, save: bool) -> list[Any]:
         spread = call.spread(operands)
         shapes = self.function.results(call.options, *spread)
-        return [*shapes, *self.function.kept(call.options, *spread)] if keep else shapes
+        return [*shapes, *self.function.saved(call.options, *spread)] if save else shapes
 
-    def _value_expression(self, *operands: Array, call: _Call, keep: bool) -> list[Array]:
+    def _value_expression(self, *operands: Array, call: _Call, save: bool) -> list[Array]:
         spread = call.spread(operands)
         results = [*self.function.expression(call.options, *spread)]
-        kept = self.function.kept(call.options, *spread) if keep else []
-        return [*results, *(jnp.zeros(shape.shape, shape.dtype) for shape in kept)]
+        saved = self.function.saved(call.options, *spread) if save else []
+        return [*results, *(jnp.zeros(shape.shape, shape.dtype) for shape in saved)]
 
-    def _value_kernel(self, ctx: Any, *operands: Any, call: _Call, keep: bool) -> Any:  # noqa: ARG002
-        wanted = [True] * len(ctx.avals_out)
-        return self._kernel("", call, call.given, wanted, ctx, operands)
+    def _value_kernel(self, ctx: Any, *operands: Any, call: _Call, save: bool) -> Any:  # noqa: ARG002
+        outputs = [True] * len(ctx.avals_out)
+        return self._kernel("", call, call.is_present, outputs, ctx, operands)
 
-    def _value_jvp(self, operands: Any, tangents: Any, *, call: _Call, keep: bool) -> Any:
-        found = self._value.bind(*operands, call=call, keep=True)
+    def _value_jvp(self, operands: Any, tangents: Any, *, call: _Call, save: bool) -> Any:
+        returned = self._value.bind(*operands, call=call, save=True)
         count = len(self.function.axes.results)
-        residuals = [*found[: int(self.function.keeps_first)], *found[count:]]
+        residuals = [*returned[: int(self.function.saves_first)], *returned[count:]]
         moving = tuple(not isinstance(t, Zero) for t in tangents)
         moved = self._tangent.bind(*operands, *residuals, *compress(tangents, moving), call=call, moving=moving)
-        results = found if keep else found[:count]
-        return results, [*moved, *(Zero(jax.typeof(kept)) for kept in results[count:])]
+        results = returned if save else returned[:count]
+        return results, [*moved, *(Zero(jax.typeof(saved)) for saved in results[count:])]
 
-    def _value_transpose(self, cotangents: Any, *operands: Any, call: _Call, keep: bool) -> Any:  # noqa: ARG002
+    def _value_transpose(self, cotangents: Any, *operands: Any, call: _Call, save: bool) -> Any:  # noqa: ARG002
         *fixed, _ = operands
         if any(isinstance(a, UndefinedPrimal) for a in fixed):
             raise NotImplementedError(f"{self._value.name} is linear in its last operand alone")
@@ -142,20 +145,20 @@ class Operator:
             return [None] * len(operands)
         assert self._adjoint is not None
         adjoint = call._replace(options=self._adjoint(call.options))
-        (found,) = self._value.bind(*fixed, jnp.conj(g), call=adjoint, keep=False)
-        return [*[None] * len(fixed), jnp.conj(found)]  # JAX transposes without conjugation
+        (adjoint_of_g,) = self._value.bind(*fixed, jnp.conj(g), call=adjoint, save=False)
+        return [*[None] * len(fixed), jnp.conj(adjoint_of_g)]  # JAX transposes without conjugation
 
-    def _value_batch(self, arrays: Any, dims: Any, *, call: _Call, keep: bool) -> Any:
+    def _value_batch(self, arrays: Any, dims: Any, *, call: _Call, save: bool) -> Any:
         # Each problem keeps its own residuals.
-        axes = [*compress(self.function.axes.operands, call.given)]
-        results = None if keep else self.function.axes.results
-        return _batched(partial(self._value.bind, call=call, keep=keep), arrays, dims, axes, results)
+        axes = [*compress(self.function.axes.operands, call.is_present)]
+        results = None if save else self.function.axes.results
+        return _batched(partial(self._value.bind, call=call, save=save), arrays, dims, axes, results)
 
     # The tangent: operands, residuals, and tangents of the operands that move.
 
     def _split(self, arrays: Sequence[Any], call: _Call, last: int) -> tuple[Any, Any, Any]:
         """Split arrays into operands, residuals and the rest."""
-        count = sum(call.given)
+        count = sum(call.is_present)
         return arrays[:count], arrays[count : len(arrays) - last], arrays[len(arrays) - last :]
 
     def _tangent_shapes(self, *arrays: Any, call: _Call, moving: Any) -> list[Any]:
@@ -182,64 +185,64 @@ class Operator:
     def _transpose(self, cotangents: Any, *arrays: Any, call: _Call, moving: Any) -> Any:
         operands, residuals, tangents = self._split(arrays, call, sum(moving))
         linear = iter([isinstance(t, UndefinedPrimal) for t in tangents])
-        wanted = tuple(moves and next(linear) for moves in moving)
+        needs_grad = tuple(moves and next(linear) for moves in moving)
         shown = tuple(not isinstance(g, Zero) for g in cotangents)
-        given = [jnp.conj(g) for g in compress(cotangents, shown)]
-        found = self._gradient.bind(*operands, *residuals, *given, call=call, shown=shown, wanted=wanted)
+        grads = [jnp.conj(g) for g in compress(cotangents, shown)]
+        conjugated = self._gradient.bind(*operands, *residuals, *grads, call=call, shown=shown, needs_grad=needs_grad)
         # JAX's cotangents are dL/dRe - i dL/dIm; the kernels' gradients are dL/dRe + i dL/dIm.
-        gradients = _spread([*compress(wanted, moving)], [jnp.conj(g) for g in found])
+        gradients = _spread([*compress(needs_grad, moving)], [jnp.conj(g) for g in conjugated])
         return [None] * (len(operands) + len(residuals)) + gradients
 
     def _tangent_batch(self, arrays: Any, dims: Any, *, call: _Call, moving: Any) -> Any:
         axes, results = self._axes(arrays, call, sum(moving))
-        axes = [*axes, *compress(compress(self.function.axes.operands, call.given), moving)]
+        axes = [*axes, *compress(compress(self.function.axes.operands, call.is_present), moving)]
         return _batched(partial(self._tangent.bind, call=call, moving=moving), arrays, dims, axes, results)
 
     def _axes(self, arrays: Sequence[Any], call: _Call, last: int) -> tuple[list[int | None], Sequence[int] | None]:
         """Return the axes of operands and residuals, and of results: None where each problem keeps its own."""
         _, residuals, _ = self._split(arrays, call, last)
-        operands, results = compress(self.function.axes.operands, call.given), self.function.axes.results
-        first = results[: int(self.function.keeps_first)]
-        kept = len(residuals) - len(first)
-        return [*operands, *first, *[None] * kept], None if kept else results
+        operands, results = compress(self.function.axes.operands, call.is_present), self.function.axes.results
+        first = results[: int(self.function.saves_first)]
+        saved = len(residuals) - len(first)
+        return [*operands, *first, *[None] * saved], None if saved else results
 
     # The gradient: operands, residuals, and gradients of the results that are shown.
 
-    def _gradient_shapes(self, *arrays: Any, call: _Call, shown: Any, wanted: Any) -> list[Any]:
+    def _gradient_shapes(self, *arrays: Any, call: _Call, shown: Any, needs_grad: Any) -> list[Any]:
         operands, _, _ = self._split(arrays, call, sum(shown))
-        return [Shape(a.shape, a.dtype) for a in compress(operands, wanted)]
+        return [ShapeDtype(a.shape, a.dtype) for a in compress(operands, needs_grad)]
 
-    def _gradient_expression(self, *arrays: Array, call: _Call, shown: Any, wanted: Any) -> list[Array]:
-        operands, _, given = self._split(arrays, call, sum(shown))
-        function = self._of_some(operands, call, wanted)
-        _, pull = jax.vjp(lambda *some: tuple(compress(function(*some), shown)), *compress(operands, wanted))
-        return [jnp.conj(g) for g in pull(tuple(jnp.conj(g) for g in given))]
+    def _gradient_expression(self, *arrays: Array, call: _Call, shown: Any, needs_grad: Any) -> list[Array]:
+        operands, _, grads = self._split(arrays, call, sum(shown))
+        function = self._of_some(operands, call, needs_grad)
+        _, pull = jax.vjp(lambda *some: tuple(compress(function(*some), shown)), *compress(operands, needs_grad))
+        return [jnp.conj(g) for g in pull(tuple(jnp.conj(g) for g in grads))]
 
-    def _gradient_kernel(self, ctx: Any, *arrays: Any, call: _Call, shown: Any, wanted: Any) -> Any:
-        count = len(arrays) - sum(call.given) - sum(shown)
+    def _gradient_kernel(self, ctx: Any, *arrays: Any, call: _Call, shown: Any, needs_grad: Any) -> Any:
+        count = len(arrays) - sum(call.is_present) - sum(shown)
         residuals = [i < count for i in range(self.function.residuals)]
-        slots = [*call.given, *residuals, *shown]
-        return self._kernel("_backward", call, slots, call.spread(wanted), ctx, arrays)
+        slots = [*call.is_present, *residuals, *shown]
+        return self._kernel("_backward", call, slots, call.spread(needs_grad), ctx, arrays)
 
-    def _gradient_batch(self, arrays: Any, dims: Any, *, call: _Call, shown: Any, wanted: Any) -> Any:
+    def _gradient_batch(self, arrays: Any, dims: Any, *, call: _Call, shown: Any, needs_grad: Any) -> Any:
         axes, results = self._axes(arrays, call, sum(shown))
         axes = [*axes, *compress(self.function.axes.results, shown)]
-        found = compress(compress(self.function.axes.operands, call.given), wanted)
-        bind = partial(self._gradient.bind, call=call, shown=shown, wanted=wanted)
-        return _batched(bind, arrays, dims, axes, None if results is None else [*found])
+        of_gradients = compress(compress(self.function.axes.operands, call.is_present), needs_grad)
+        bind = partial(self._gradient.bind, call=call, shown=shown, needs_grad=needs_grad)
+        return _batched(bind, arrays, dims, axes, None if results is None else [*of_gradients])
 
     def _kernel(
-        self, suffix: str, call: _Call, given: Sequence[Any], wanted: Sequence[Any], ctx: Any, arrays: Sequence[Any]
+        self, suffix: str, call: _Call, inputs: Sequence[Any], outputs: Sequence[Any], ctx: Any, arrays: Sequence[Any]
     ) -> Any:
-        """Lower to the kernel; two numbers tell it which operands are given and which results are wanted."""
-        operands = call.spread(ctx.avals_in[: sum(call.given)])
+        """Lower to the kernel; two numbers tell it which inputs are present and which outputs it fills."""
+        operands = call.spread(ctx.avals_in[: sum(call.is_present)])
         attributes = self.function.attributes(call.options, *operands)
-        attributes |= {"given": _mask(given), "wanted": _mask(wanted)}
+        attributes |= {"given": _mask(inputs), "wanted": _mask(outputs)}
         return jax.ffi.ffi_lowering(f"householder_{self.function.name}{suffix}")(ctx, *arrays, **attributes)
 
 
-def _mask(there: Sequence[Any]) -> np.int64:
-    return np.int64(sum(1 << slot for slot, present in enumerate(there) if present))
+def _mask(slots: Sequence[Any]) -> np.int64:
+    return np.int64(sum(1 << slot for slot, present in enumerate(slots) if present))
 
 
 def _jvp_of(expression: Callable[..., list[Array]], arrays: Any, tangents: Any, **params: Any) -> Any:
@@ -261,17 +264,17 @@ def _batched(
             a if dim is None else jnp.zeros_like(a, shape=(*a.shape[:dim], 1, *a.shape[dim + 1 :]))
             for a, dim in zip(arrays, dims, strict=True)
         ]
-        found, places = _batched(bind, one, dims, axes, results)
-        return [jnp.take(a, jnp.arange(0), place) for a, place in zip(found, places, strict=True)], places
+        returned, places = _batched(bind, one, dims, axes, results)
+        return [jnp.take(a, jnp.arange(0), place) for a, place in zip(returned, places, strict=True)], places
     shared = all(dim is None for dim, axis in zip(dims, axes, strict=True) if axis is None)
     if results is None or None in results or not shared:
-        found = bind(*(_fold(a, dim, 0, size) for a, dim in zip(arrays, dims, strict=True)))
-        places = [0] * len(found)
+        returned = bind(*(_fold(a, dim, 0, size) for a, dim in zip(arrays, dims, strict=True)))
+        places = [0] * len(returned)
     else:
         folded = zip(arrays, dims, axes, strict=True)
-        found = bind(*(a if axis is None else _fold(a, dim, axis, size) for a, dim, axis in folded))
+        returned = bind(*(a if axis is None else _fold(a, dim, axis, size) for a, dim, axis in folded))
         places = [axis for axis in results if axis is not None]
-    return [_unfold(a, axis, size) for a, axis in zip(found, places, strict=True)], places
+    return [_unfold(a, axis, size) for a, axis in zip(returned, places, strict=True)], places
 
 
 def _fold(a: Any, dim: int | None, axis: int, size: int) -> Any:

@@ -49,7 +49,7 @@ class Primitive:
         batch: Callable[..., Any],
         transpose: Callable[..., Any] | None = None,
     ) -> None:
-        """Say what the results are, how they are computed, on the CPU by a kernel if there is one, and JAX's rules."""
+        """Register the shapes of results, the expression, the kernel for the CPU if there is one, and JAX's rules."""
         primitive = self._primitive
         primitive.def_abstract_eval(partial(self._avals, shapes))
         primitive.def_impl(self._run)
@@ -63,8 +63,8 @@ class Primitive:
 
     def bind(self, *arrays: Any, **params: Any) -> list[Any]:
         """Call the function."""
-        found: list[Any] = self._primitive.bind(*arrays, **params)
-        return found
+        results: list[Any] = self._primitive.bind(*arrays, **params)
+        return results
 
     def _avals(self, shapes: Callable[..., list[Any]], *arrays: Any, **params: Any) -> list[Any]:
         if any(map(_varies, arrays)):
@@ -73,8 +73,8 @@ class Primitive:
 
     def _run(self, *arrays: Array, **params: Any) -> list[Array]:
         with jax.disable_jit(False):
-            found: list[Array] = _compiled(self, tuple(sorted(params.items())))(*arrays)
-        return found
+            results: list[Array] = _compiled(self, tuple(sorted(params.items())))(*arrays)
+        return results
 
 
 def _varies(aval: Any) -> bool:

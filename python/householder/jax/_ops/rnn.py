@@ -2,7 +2,7 @@
 
 Operands are ``u (count, n, m)``, ``x (count, T, B, d)`` and, or None, ``h0 (count, B, n)``,
 ``input_weight (count, n, d)``, ``bias (count, n)``, ``phases (count, n)``, modReLU's bias and ``tau (count, m)``.
-Results are all states ``(count, T, B, n)`` and the last ones ``(count, B, n)``. The kernel keeps a tape for the
+Results are all states ``(count, T, B, n)`` and the last ones ``(count, B, n)``. The kernel saves a tape for the
 gradient, ``(count, T, B, width)``. With batch sizes, rows of packed sequences replace the axes T and B.
 """
 
@@ -18,14 +18,14 @@ import numpy as np
 
 from householder import _core
 from householder.jax import _expressions
-from householder.jax._ops.operator import Axes, Function, Operator, Shape
+from householder.jax._ops.operator import Axes, Function, JaxOperator, ShapeDtype
 
 if TYPE_CHECKING:
     from jax import Array
 
 
-class Options(NamedTuple):
-    """How to run."""
+class RnnParams(NamedTuple):
+    """The static arguments of the primitive, which JAX calls its parameters."""
 
     nonlinearity: str
     negative_slope: float
@@ -37,22 +37,22 @@ class Options(NamedTuple):
     """Numbers of sequences in each step; empty for sequences of one length."""
 
 
-def _results(options: Options, u: Any, x: Any, *_: Any) -> list[Shape]:
+def _results(options: RnnParams, u: Any, x: Any, *_: Any) -> list[ShapeDtype]:
     batch = options.batch_sizes[0] if options.batch_sizes else x.shape[2]
     count, n, _ = u.shape
-    return [Shape(shape, x.dtype) for shape in ((*x.shape[:-1], n), (count, batch, n))]
+    return [ShapeDtype(shape, x.dtype) for shape in ((*x.shape[:-1], n), (count, batch, n))]
 
 
-def _kept(options: Options, u: Any, x: Any, *others: Any) -> list[Shape]:
+def _saved(options: RnnParams, u: Any, x: Any, *others: Any) -> list[ShapeDtype]:
     """Return the shape of the tape."""
     (_, n, m), states = u.shape, x.shape[:-1]
     has_phases, has_tau = others[3] is not None, others[5] is not None
     name, rows = np.dtype(x.dtype).name, prod(states[1:])
     width = _core.rnn_tape_width(name, n, m, rows, has_phases, has_tau, options.nonlinearity, options.method)
-    return [Shape((*states, width), x.dtype)] if width else []
+    return [ShapeDtype((*states, width), x.dtype)] if width else []
 
 
-def _attributes(options: Options, *_: Any) -> dict[str, Any]:
+def _attributes(options: RnnParams, *_: Any) -> dict[str, Any]:
     sizes = np.array(options.batch_sizes, np.int64)
     numbers = {"negative_slope": np.float64(options.negative_slope), "batch_sizes": sizes}
     flags = {"transpose": np.bool_(options.transpose), "reverse": np.bool_(options.reverse)}
@@ -60,16 +60,16 @@ def _attributes(options: Options, *_: Any) -> dict[str, Any]:
     return {**numbers, **flags, **names}
 
 
-def _expression(options: Options, u: Any, x: Any, h0: Any, *others: Any) -> tuple[Array, ...]:
-    sizes, phi = options.batch_sizes, options[: Options._fields.index("method")]
+def _expression(options: RnnParams, u: Any, x: Any, h0: Any, *others: Any) -> tuple[Array, ...]:
+    sizes, phi = options.batch_sizes, options[: RnnParams._fields.index("method")]
     if sizes and h0 is None:
         h0 = jnp.zeros((u.shape[0], sizes[0], u.shape[1]), x.dtype)
     h, last = _expressions.rnn(u, x, h0, *others, np.array(sizes) if sizes else None, *phi)
     return h, last
 
 
-def _operator(axes: Axes) -> Operator:
-    return Operator(Function("rnn", axes, _results, _expression, _attributes, _kept, keeps_first=True, residuals=2))
+def _operator(axes: Axes) -> JaxOperator:
+    return JaxOperator(Function("rnn", axes, _results, _expression, _attributes, _saved, saves_first=True, residuals=2))
 
 
 _uniform = _operator(Axes((None, 2, 1, None, None, None, None, None), (2, 1)))
@@ -77,7 +77,7 @@ _packed = _operator(Axes((None,) * 8, (0, 0)))  # a map adds problems: rows of p
 
 
 @partial(jax.jit, static_argnames=("options",))
-def rnn(options: Options, u: Array, x: Array, h0: Array | None, *others: Array | None) -> tuple[Array, Array]:
+def rnn(options: RnnParams, u: Array, x: Array, h0: Array | None, *others: Array | None) -> tuple[Array, Array]:
     """Run the sequences of one matrix, ``x (T, B, d)``, ``(T, d)`` or, with batch sizes, ``(rows, d)``.
 
     ``h0`` may be one state for all sequences.

@@ -1,1 +1,1 @@
-"""What all wings need: checks of arguments, dtypes, layouts, autocast, and what torch keeps to itself."""
+"""Code that all wings need: checks of arguments, dtypes, layouts, autocast, and undocumented names of torch."""

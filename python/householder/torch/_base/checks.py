@@ -44,7 +44,7 @@ def module(name: str, value: Any, expected: str = "a torch.nn.Module", kind: typ
 
 
 def constructor(init: Callable[Concatenate[Any, ArgumentsT], None]) -> Callable[Concatenate[Any, ArgumentsT], None]:
-    """Let a call that does not fit the signature of ``__init__`` name the class called and an argument of like name.
+    """Improve the errors of calls that do not fit ``__init__``: they name the class called and a similar argument.
 
     Python names the class that defines ``__init__``, which may be a base that users do not know.
     """
@@ -173,7 +173,7 @@ def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def columns(u: Tensor, columns: Any, tau: Any, phases: Any, h: Any = None) -> tuple[int, int]:
-    """Check columns of this shape, and ``tau (..., m)`` if there is one; return ``n, m``."""
+    """Check columns of this form, and ``tau (..., m)`` if there is one; return ``n, m``."""
     n, m = validate.reflections(u, columns, tau is not None, h)
     if tau is not None:
         validate.not_both(phases, tau)
@@ -212,7 +212,7 @@ def shape(name: str, value: Any, expected: tuple[int, ...]) -> None:
 
 
 def batch_sizes(sizes: Any, rows: int) -> int:
-    """Check the batch sizes of packed sequences with so many rows; return the first, the number of sequences."""
+    """Check the batch sizes of packed sequences with ``rows`` rows; return the number of sequences."""
     tensor("batch_sizes", sizes)
     if sizes.dtype != torch.int64:
         raise TypeError(f"batch_sizes has dtype {sizes.dtype}, expected torch.int64")

@@ -22,5 +22,8 @@ def compute_type(dtype: torch.dtype) -> torch.dtype:
 
 
 def fitting(t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Convert to what is computed with beside operands of a dtype: float32 and half types may be mixed."""
+    """Convert a tensor to the dtype in which an operation with operands of ``dtype`` computes.
+
+    Float32 and half types stay as they are, because operations mix them.
+    """
     return t.to(compute_type(dtype)) if torch.float64 in (t.dtype, dtype) else t

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class _Torch(library.Torch):
+class _Torch(library.TorchLibrary):
     def wide(self, a: Tensor) -> torch.dtype:
         return precision.wide_of(a)
 
 
-class _Exported(library.Torch):
+class _Exported(library.TorchLibrary):
     """Without triangular solves, which ONNX does not have, and in the precision of the operands."""
 
     solve = library.Library.solve
@@ -65,5 +65,5 @@ def activate(a: Tensor, nonlinearity: str, negative_slope: float, nonlinearity_b
     kind, bias = a.dtype, nonlinearity_bias
     if bias is not None and kind in HALF_TYPES:
         a, bias = a.float(), bias.float()
-    found: Tensor = nonlinearities.activate(LIBRARY, a, nonlinearity, negative_slope, bias)
-    return found.to(kind)
+    h: Tensor = nonlinearities.activate(LIBRARY, a, nonlinearity, negative_slope, bias)
+    return h.to(kind)

@@ -33,7 +33,7 @@ def has_double(device: torch.device) -> bool:
 
 @cache
 def _try(kind: str) -> bool:
-    """Compute a sum: devices report in different ways, some only when they compute, that they have no float64."""
+    """Return whether a sum in float64 works: some devices report only when they compute that they have none."""
     try:
         (torch.ones(2, dtype=torch.float64, device=kind) + 1).sum().item()
     except (RuntimeError, TypeError):

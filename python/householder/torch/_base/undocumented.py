@@ -1,4 +1,4 @@
-"""What torch keeps to itself. Only this file uses names of torch that begin with an underscore.
+"""Undocumented names of torch. Only this file uses names of torch that begin with an underscore.
 
 They may change with any version of torch. Where one is gone, a function here gives the answer that is always safe. The
 test of this file names the versions that were tried.
@@ -17,7 +17,7 @@ from torch.utils import _python_dispatch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+    CallableT = TypeVar("CallableT", bound=Callable[..., Any])
 
 are_transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
 """Return whether a transform of ``torch.func`` is active."""
@@ -31,7 +31,7 @@ is_profiled: Callable[[], bool] = partial(getattr, profiler, "_is_profiler_enabl
 """Return whether a profile is being recorded."""
 has_storage: Callable[[Tensor], bool] = getattr(torch._C, "_has_storage", lambda _: False)
 """Return whether a tensor has memory of its own."""
-Convolution: Any = getattr(nn.modules.conv, "_ConvNd", (nn.Conv1d, nn.Conv2d, nn.Conv3d))
+CONVOLUTIONS: Any = getattr(nn.modules.conv, "_ConvNd", (nn.Conv1d, nn.Conv2d, nn.Conv3d))
 """The base of convolutions."""
 
 
@@ -42,9 +42,9 @@ def is_forward_mode() -> bool:
 
 def has_hooks(module: nn.Module) -> bool:
     """Return whether hooks run when a module is called, its own or those of all modules."""
-    own = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+    of_module = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
     of_all = getattr(nn.modules.module, "_has_any_global_hook", lambda: True)
-    return of_all() or any(getattr(module, name, True) for name in own)
+    return of_all() or any(getattr(module, name, True) for name in of_module)
 
 
 def computed_weights(module: nn.Module) -> list[Tensor]:
@@ -53,8 +53,11 @@ def computed_weights(module: nn.Module) -> list[Tensor]:
     return [weight for weight in held if weight is not None and not weight.is_leaf]
 
 
-def constant(function: FunctionT) -> FunctionT:
-    """Let compilers call a function while they compile. ``assume_constant_result`` would import the compiler."""
+def constant(function: CallableT) -> CallableT:
+    """Mark a function whose result ``torch.compile`` may compute once, while it compiles.
+
+    ``torch.compiler.assume_constant_result`` would import the compiler.
+    """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
 

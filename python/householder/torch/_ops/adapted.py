@@ -44,8 +44,8 @@ class AdaptedLinear(Function):
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, method: str) -> Tensor:
-        options = apply.Options(False, method, "trapezoidal")
-        turned, saved = apply.operator.compute(apply.Inputs(u, x, None), options, True)
+        options = apply.ApplyOptions(False, method, "trapezoidal")
+        turned, saved = apply.operator.compute(apply.ApplyInputs(u, x, None), options, True)
         save(ctx, (u, x, weight), saved._replace(kept=None), options)
         return linear(turned, weight, bias)
 
@@ -61,10 +61,10 @@ class AdaptedLinear(Function):
             gradients = _in_place(u, x, weight, grad_y, native)
         if gradients is NotImplemented:
             with autocast.off(x.device):
-                grad = apply.Grads(grad_y @ weight)
-            inputs, needs_grad = apply.Inputs(u, x, None), apply.Inputs(needs_u, needs_x, False)
+                grad = apply.ApplyGradients(grad_y @ weight)
+            inputs, needs_grad = apply.ApplyInputs(u, x, None), apply.ApplyInputs(needs_u, needs_x, False)
             grad_u, grad_x, _ = apply.operator.gradients(
-                inputs, apply.Saved(None, native), grad, needs_grad, ctx.options
+                inputs, apply.ApplySaved(None, native), grad, needs_grad, ctx.options
             )
             gradients = grad_u, grad_x
         return *gradients, None, None, None

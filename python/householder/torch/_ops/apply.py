@@ -31,30 +31,30 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Inputs(NamedTuple, Generic[T]):
-    """The tensors, or a flag, or the mapped axis, of each."""
+class ApplyInputs(NamedTuple, Generic[T]):
+    """The tensors; or a flag or the mapped axis of each."""
 
     u: T
     h: T
     tau: T | None
 
 
-class Options(NamedTuple):
-    """How to apply."""
+class ApplyOptions(NamedTuple):
+    """The arguments that are no tensors."""
 
     transpose: bool
     method: str
     shape: str
 
 
-class Grads(NamedTuple):
+class ApplyGradients(NamedTuple):
     """Gradients of the results."""
 
     c: Tensor
 
 
-class Saved(NamedTuple):
-    """Factors or ``W``: of the core, or the form of ``u`` on CUDA."""
+class ApplySaved(NamedTuple):
+    """Factors or ``W``: in an object of the core, or the form of ``u`` on CUDA."""
 
     kept: Tensor | None = None
     native: Any = None
@@ -64,33 +64,38 @@ class Apply(Operation):
     """``W h``; oracle: :func:`householder.reference.forward`."""
 
     name = "apply"
-    inputs_type, options_type, grads_type, saved_type = Inputs, Options, Grads, Saved
+    inputs_type, options_type, grads_type, saved_type = ApplyInputs, ApplyOptions, ApplyGradients, ApplySaved
     differentiable = 3
     is_linear = True
     has_cuda = True
     has_flops = True
 
-    def expression(self, library: Library, inputs: Inputs[Tensor], options: Options) -> tuple[Tensor]:
+    def expression(self, library: Library, inputs: ApplyInputs[Tensor], options: ApplyOptions) -> tuple[Tensor]:
         (u, h, tau), (transpose, _, shape) = inputs, options
         return (expressions.apply(u, h, transpose, tau, shape, library=library),)
 
-    def empty_results(self, inputs: Inputs[Tensor], options: Options) -> Tensor:
+    def empty_results(self, inputs: ApplyInputs[Tensor], options: ApplyOptions) -> Tensor:
         return inputs.h.new_empty(inputs.h.shape)
 
-    def empty_saved(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Tensor:
+    def empty_saved(self, inputs: ApplyInputs[Tensor], options: ApplyOptions, save: bool) -> Tensor:
         return empty_handle(inputs.h, save)
 
-    def adjoint(self, options: Options) -> Options:
+    def adjoint(self, options: ApplyOptions) -> ApplyOptions:
         return options._replace(transpose=not options.transpose)
 
-    def cpu_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
+    def cpu_forward(self, inputs: ApplyInputs[Tensor], options: ApplyOptions, save: bool) -> Any:
         (u, h, tau), (transpose, method, shape) = inputs, options
         c = torch.empty_like(h)
         native = _core.forward(u, h, c, None, transpose, method, save, shape, tau)
-        return native if native is NotImplemented else (c, Saved(None, native))
+        return native if native is NotImplemented else (c, ApplySaved(None, native))
 
     def cpu_backward(
-        self, inputs: Inputs[Tensor], saved: Saved, grads: Grads, needs_grad: Inputs[bool], options: Options
+        self,
+        inputs: ApplyInputs[Tensor],
+        saved: ApplySaved,
+        grads: ApplyGradients,
+        needs_grad: ApplyInputs[bool],
+        options: ApplyOptions,
     ) -> Any:
         (u, h, tau), (transpose, method, shape) = inputs, options
         grad_u = torch.empty_like(u) if needs_grad.u else None
@@ -100,16 +105,21 @@ class Apply(Operation):
         status = _core.backward(u, h, grad_c, room, None, transpose, method, saved.native, shape, tau)
         return status if status is NotImplemented else (grad_u, grad_h, grad_tau)
 
-    def cuda_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
+    def cuda_forward(self, inputs: ApplyInputs[Tensor], options: ApplyOptions, save: bool) -> Any:
         from householder._cuda import application
 
         require_kernel_columns(inputs.tau, options.shape)
         matrices, rows = application.canonical(inputs.u, inputs.h)
         c, form = application.forward(matrices, rows, None, options.transpose, options.method)
-        return c.reshape(inputs.h.shape).contiguous(), Saved(None, form)
+        return c.reshape(inputs.h.shape).contiguous(), ApplySaved(None, form)
 
     def cuda_backward(
-        self, inputs: Inputs[Tensor], saved: Saved, grads: Grads, needs_grad: Inputs[bool], options: Options
+        self,
+        inputs: ApplyInputs[Tensor],
+        saved: ApplySaved,
+        grads: ApplyGradients,
+        needs_grad: ApplyInputs[bool],
+        options: ApplyOptions,
     ) -> Any:
         from householder._cuda import application
 
@@ -118,7 +128,7 @@ class Apply(Operation):
         matrices, rows, of_rows = application.canonical(u, h, grads.c)
         transpose, method, form = options.transpose, options.method, saved.native
         grad_u, grad_h, _ = application.backward(
-            matrices, rows, of_rows, None, transpose, method, want_h=needs_grad.h, form=form
+            matrices, rows, of_rows, None, transpose, method, needs_h=needs_grad.h, form=form
         )
         return (
             grad_u.reshape(u.shape).contiguous() if needs_grad.u else None,
@@ -126,10 +136,12 @@ class Apply(Operation):
             None,
         )
 
-    def reason_without_kernel(self, inputs: Inputs[Tensor], options: Options) -> str:
+    def reason_without_kernel(self, inputs: ApplyInputs[Tensor], options: ApplyOptions) -> str:
         return unsupported_columns(inputs.tau, options.shape)
 
-    def require_unchanged(self, inputs: Inputs[Tensor], saved: Saved, grads: Grads, options: Options) -> None:
+    def require_unchanged(
+        self, inputs: ApplyInputs[Tensor], saved: ApplySaved, grads: ApplyGradients, options: ApplyOptions
+    ) -> None:
         (u, h, tau), (grad_c,) = inputs, grads
         require_dtype(h, u, tau, grad_c)
         if grad_c.shape != h.shape or not u.device == h.device == grad_c.device:
@@ -140,11 +152,11 @@ class Apply(Operation):
 
     def vmap(
         self,
-        call: Callable[[Inputs[Tensor]], Tensor],
+        call: Callable[[ApplyInputs[Tensor]], Tensor],
         info: Any,
-        dims: Inputs[int | None],
-        inputs: Inputs[Tensor],
-        options: Options,
+        dims: ApplyInputs[int | None],
+        inputs: ApplyInputs[Tensor],
+        options: ApplyOptions,
     ) -> Tensor:
         if dims.u is None and dims.tau is None:  # more rows for the same matrices
             assert dims.h is not None
@@ -157,18 +169,18 @@ class Apply(Operation):
     ) -> Any:
         inputs = all_leading(info, arguments.inputs, dims.inputs)
         grads = all_leading(info, arguments.grads, dims.grads)
-        return call(arguments._replace(inputs=inputs, saved=Saved(), grads=grads))
+        return call(arguments._replace(inputs=inputs, saved=ApplySaved(), grads=grads))
 
-    def flops(self, inputs: Inputs[Tensor], options: Options) -> int:
+    def flops(self, inputs: ApplyInputs[Tensor], options: ApplyOptions) -> int:
         matrices, n, k, rows = self._sizes(inputs, options)
         method = method_of(options.method, inputs.u, rows, None, validate.is_default(inputs.tau, options.shape))
         return matrices * flops.application(method, n, k, rows)
 
-    def backward_flops(self, inputs: Inputs[Tensor], options: Options) -> int:
+    def backward_flops(self, inputs: ApplyInputs[Tensor], options: ApplyOptions) -> int:
         matrices, n, k, rows = self._sizes(inputs, options)
         return matrices * flops.gradient(n, k, rows)
 
-    def _sizes(self, inputs: Inputs[Tensor], options: Options) -> tuple[int, int, int, int]:
+    def _sizes(self, inputs: ApplyInputs[Tensor], options: ApplyOptions) -> tuple[int, int, int, int]:
         """Return the number of matrices, n, the number of reflections, and the rows of each matrix."""
         n, m = inputs.u.shape[-2:]
         matrices = prod(inputs.u.shape[:-2])
@@ -204,4 +216,4 @@ def method_of(method: str, u: Tensor, rows: int, steps: int | None, is_default: 
 
 
 operator = Operator(Apply())
-"""``operator(Inputs(u, h, tau), Options(transpose, method, shape))``."""
+"""``operator(ApplyInputs(u, h, tau), ApplyOptions(transpose, method, shape))``."""

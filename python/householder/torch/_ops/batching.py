@@ -1,4 +1,4 @@
-"""What rules of ``torch.func.vmap`` have in common: tensors in ``NamedTuple`` objects, and the mapped axis of each."""
+"""Common parts of the rules of ``torch.func.vmap``: tensors in ``NamedTuple`` objects, and the mapped axis of each."""
 
 from __future__ import annotations
 

@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Inputs(NamedTuple, Generic[T]):
-    """The tensors, or a flag, or the mapped axis, of each."""
+class ConvolutionInputs(NamedTuple, Generic[T]):
+    """The tensors; or a flag or the mapped axis of each."""
 
     x: T
     weight: T
     bias: T | None
 
 
-class Options(NamedTuple):
+class ConvolutionOptions(NamedTuple):
     """Whether outputs pass through SiLU."""
 
     silu: bool
 
 
-class Grads(NamedTuple):
+class ConvolutionGradients(NamedTuple):
     """The gradient of the result."""
 
     y: Tensor
 
 
-_CHANNELS = Inputs(x=2, weight=0, bias=0)
+_CHANNELS = ConvolutionInputs(x=2, weight=0, bias=0)
 """The axes of channels."""
 
 
@@ -53,27 +53,29 @@ class CausalConvolution(RowOperation):
     """A short convolution along time."""
 
     name = "causal_convolution"
-    inputs_type, options_type, grads_type = Inputs, Options, Grads
+    inputs_type, options_type, grads_type = ConvolutionInputs, ConvolutionOptions, ConvolutionGradients
     differentiable = 3
     core_forward = _core.convolution_forward
     core_backward = _core.convolution_backward
 
-    def described(self, inputs: Inputs[Tensor], options: Options) -> tuple[list[int], bool]:
+    def described(self, inputs: ConvolutionInputs[Tensor], options: ConvolutionOptions) -> tuple[list[int], bool]:
         return [*inputs.x.shape, inputs.weight.shape[1]], options.silu
 
-    def expression(self, library: Library, inputs: Inputs[Tensor], options: Options) -> tuple[Tensor]:
+    def expression(
+        self, library: Library, inputs: ConvolutionInputs[Tensor], options: ConvolutionOptions
+    ) -> tuple[Tensor]:
         return (expressions.causal_convolution(*inputs, *options, library=library),)
 
-    def reason_without_kernel(self, inputs: Inputs[Tensor], options: Options) -> str:
+    def reason_without_kernel(self, inputs: ConvolutionInputs[Tensor], options: ConvolutionOptions) -> str:
         return "the causal convolution has kernels for the CPU only"
 
     def vmap(
         self,
-        call: Callable[[Inputs[Tensor]], Tensor],
+        call: Callable[[ConvolutionInputs[Tensor]], Tensor],
         info: Any,
-        dims: Inputs[int | None],
-        inputs: Inputs[Tensor],
-        options: Options,
+        dims: ConvolutionInputs[int | None],
+        inputs: ConvolutionInputs[Tensor],
+        options: ConvolutionOptions,
     ) -> Tensor:
         y: Tensor
         (y,) = unfold(info, [call(fold(info, inputs, dims, _CHANNELS))], [_CHANNELS.x])
@@ -88,4 +90,4 @@ class CausalConvolution(RowOperation):
 
 
 operator = Operator(CausalConvolution())
-"""``operator(Inputs(x, weight, bias), Options(silu))``."""
+"""``operator(ConvolutionInputs(x, weight, bias), ConvolutionOptions(silu))``."""

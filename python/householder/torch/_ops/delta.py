@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Inputs(NamedTuple, Generic[T]):
-    """The tensors, or a flag, or the mapped axis, of each."""
+class DeltaRuleInputs(NamedTuple, Generic[T]):
+    """The tensors; or a flag or the mapped axis of each."""
 
     q: T
     k: T
@@ -46,29 +46,29 @@ class Inputs(NamedTuple, Generic[T]):
     cu_seqlens: T | None
 
 
-class Options(NamedTuple):
-    """How to run."""
+class DeltaRuleOptions(NamedTuple):
+    """The arguments that are no tensors."""
 
     scale: float
     reflections: int
     normalize: bool
 
 
-class Grads(NamedTuple):
+class DeltaRuleGradients(NamedTuple):
     """Gradients of the results."""
 
     o: Tensor | None
     last: Tensor | None
 
 
-class Saved(NamedTuple):
-    """The states that the backward pass begins its segments with, ``(steps // interval, HV, K, V)``."""
+class DeltaRuleSaved(NamedTuple):
+    """The states from which the backward pass starts its segments, ``(steps // interval, HV, K, V)``."""
 
     kept: Tensor | None = None
     native: None = None
 
 
-_OPERANDS = len(Inputs._fields) - 1
+_OPERANDS = len(DeltaRuleInputs._fields) - 1
 """All inputs but the offsets, as the core takes them."""
 
 
@@ -76,36 +76,48 @@ class DeltaRule(Operation):
     """The delta rule or linear attention; oracle: :func:`householder.reference.delta.delta_rule`."""
 
     name = "delta_rule"
-    inputs_type, options_type, grads_type, saved_type = Inputs, Options, Grads, Saved
+    inputs_type, options_type, grads_type, saved_type = (
+        DeltaRuleInputs,
+        DeltaRuleOptions,
+        DeltaRuleGradients,
+        DeltaRuleSaved,
+    )
     differentiable = _OPERANDS
 
-    def expression(self, library: Library, inputs: Inputs[Tensor], options: Options) -> tuple[Tensor, Tensor]:
+    def expression(
+        self, library: Library, inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions
+    ) -> tuple[Tensor, Tensor]:
         q, k, v, beta, g, initial_state, skip, cu_seqlens = inputs
         wide = [library.cast(t, compute_type(q.dtype)) for t in (q, k, v)]
         o, last = expressions.delta_rule(*wide, beta, g, initial_state, cu_seqlens, *options, skip, library=library)
         return library.cast(o, q.dtype), last
 
-    def empty_results(self, inputs: Inputs[Tensor], options: Options) -> tuple[Tensor, Tensor]:
+    def empty_results(self, inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions) -> tuple[Tensor, Tensor]:
         q, v, cu_seqlens = inputs.q, inputs.v, inputs.cu_seqlens
         (batch, tokens, _, keys), (_, _, heads, values) = q.shape, v.shape
         count = batch if cu_seqlens is None else cu_seqlens.shape[0] - 1
         last = q.new_empty(count, heads, keys, values, dtype=compute_type(q.dtype))
         return q.new_empty(batch, tokens, heads, values), last
 
-    def empty_saved(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Tensor:
+    def empty_saved(self, inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions, save: bool) -> Tensor:
         (batch, steps, _, keys), (_, _, heads, values) = inputs.k.shape, inputs.v.shape
         count = batch * steps // _core.delta_interval(keys, values) if save else 0
         return inputs.q.new_empty(count, heads, keys, values, dtype=compute_type(inputs.q.dtype))
 
-    def cpu_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
+    def cpu_forward(self, inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions, save: bool) -> Any:
         described = _described(inputs, options)
         o, last = self.empty_results(inputs, options)
-        saved = Saved(self.empty_saved(inputs, options, True) if save else None)
+        saved = DeltaRuleSaved(self.empty_saved(inputs, options, True) if save else None)
         status = _core.delta_forward(inputs[:_OPERANDS], described, o, last, saved.kept, False)
         return status if status is NotImplemented else ((o, last), saved)
 
     def cpu_backward(
-        self, inputs: Inputs[Tensor], saved: Saved, grads: Grads, needs_grad: Inputs[bool], options: Options
+        self,
+        inputs: DeltaRuleInputs[Tensor],
+        saved: DeltaRuleSaved,
+        grads: DeltaRuleGradients,
+        needs_grad: DeltaRuleInputs[bool],
+        options: DeltaRuleOptions,
     ) -> Any:
         compute = compute_type(inputs.q.dtype)
         dtypes = compute, compute, inputs.v.dtype, *(compute,) * 4
@@ -124,7 +136,7 @@ class DeltaRule(Operation):
         grad_k = None if grad_k is None else grad_k.to(inputs.k.dtype)
         return grad_q, grad_k, *others
 
-    def reason_without_kernel(self, inputs: Inputs[Tensor], options: Options) -> str:
+    def reason_without_kernel(self, inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions) -> str:
         erases = inputs.beta is not None and inputs.skip is None
         reason = f"{'delta_rule' if erases else 'linear_attention'} has kernels for the CPU only"
         if erases and inputs.q.is_cuda:
@@ -133,11 +145,11 @@ class DeltaRule(Operation):
 
     def vmap(
         self,
-        call: Callable[[Inputs[Tensor]], tuple[Tensor, Tensor]],
+        call: Callable[[DeltaRuleInputs[Tensor]], tuple[Tensor, Tensor]],
         info: Any,
-        dims: Inputs[int | None],
-        inputs: Inputs[Tensor],
-        options: Options,
+        dims: DeltaRuleInputs[int | None],
+        inputs: DeltaRuleInputs[Tensor],
+        options: DeltaRuleOptions,
     ) -> Any:
         axes = _axes_for_many(inputs, dims)
         results = call(_folded(info, inputs, dims, axes))
@@ -149,11 +161,11 @@ class DeltaRule(Operation):
         axes = _axes_for_many(arguments.inputs, dims.inputs)
         inputs = _folded(info, arguments.inputs, dims.inputs, axes)
         grads = fold(info, arguments.grads, dims.grads, (axes.q, axes.initial_state))
-        gradients = call(arguments._replace(inputs=inputs, saved=Saved(), grads=grads))
+        gradients = call(arguments._replace(inputs=inputs, saved=DeltaRuleSaved(), grads=grads))
         return unfold(info, gradients, axes[: self.differentiable])
 
 
-def _described(inputs: Inputs[Tensor], options: Options) -> _core.DeltaOptions:
+def _described(inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions) -> _core.NativeDeltaOptions:
     """Return the options as the core takes them."""
     q, v, g, cu_seqlens = inputs.q, inputs.v, inputs.g, inputs.cu_seqlens
     offsets = validate.delta_offsets(q.shape, None if cu_seqlens is None else cu_seqlens.numpy())
@@ -161,7 +173,7 @@ def _described(inputs: Inputs[Tensor], options: Options) -> _core.DeltaOptions:
     return sizes, offsets, g is not None and g.dim() == 4, options.scale, options.normalize
 
 
-def in_place(inputs: Inputs[Tensor], options: Options) -> tuple[Tensor, Tensor] | None:
+def in_place(inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions) -> tuple[Tensor, Tensor] | None:
     """Return outputs and the initial states, updated; None if a call needs another route."""
     if route() is not EAGER or torch.is_grad_enabled():
         return None
@@ -176,7 +188,7 @@ def in_place(inputs: Inputs[Tensor], options: Options) -> tuple[Tensor, Tensor] 
     return o, state
 
 
-def _axes_for_many(inputs: Inputs[Tensor], dims: Inputs[int | None]) -> Inputs[int]:
+def _axes_for_many(inputs: DeltaRuleInputs[Tensor], dims: DeltaRuleInputs[int | None]) -> DeltaRuleInputs[int]:
     """Return the axis of each operand along which one problem holds those of all indices.
 
     The axes are those of heads if heads have factors or sequences one row, else those of the batch.
@@ -184,14 +196,16 @@ def _axes_for_many(inputs: Inputs[Tensor], dims: Inputs[int | None]) -> Inputs[i
     if dims.cu_seqlens is not None:
         raise RuntimeError("vmap over cu_seqlens is not possible: pack all sequences in one row")
     if inputs.cu_seqlens is None and inputs.skip is None:
-        return Inputs(*[0] * len(Inputs._fields))
-    return Inputs(q=2, k=2, v=2, beta=2, g=2, initial_state=1, skip=0, cu_seqlens=0)
+        return DeltaRuleInputs(*[0] * len(DeltaRuleInputs._fields))
+    return DeltaRuleInputs(q=2, k=2, v=2, beta=2, g=2, initial_state=1, skip=0, cu_seqlens=0)
 
 
-def _folded(info: Any, inputs: Inputs[Tensor], dims: Inputs[int | None], axes: Inputs[int]) -> Inputs[Tensor]:
+def _folded(
+    info: Any, inputs: DeltaRuleInputs[Tensor], dims: DeltaRuleInputs[int | None], axes: DeltaRuleInputs[int]
+) -> DeltaRuleInputs[Tensor]:
     folded = fold(info, inputs._replace(cu_seqlens=None), dims, axes)
     return folded._replace(cu_seqlens=inputs.cu_seqlens)
 
 
 operator = Operator(DeltaRule())
-"""``operator(Inputs(..), Options(scale, reflections, normalize))``."""
+"""``operator(DeltaRuleInputs(..), DeltaRuleOptions(scale, reflections, normalize))``."""

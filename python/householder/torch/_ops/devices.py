@@ -1,4 +1,4 @@
-"""Where a call has kernels, and how those of CUDA are launched."""
+"""Devices on which a call has kernels, and the launch of those of CUDA."""
 
 from __future__ import annotations
 

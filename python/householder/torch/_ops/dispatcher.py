@@ -40,7 +40,7 @@ class Kernels:
         self.operation, self.signature = operation, signature
 
     def define(self, forward_autograd: Any, backward_autograd: Any) -> None:
-        """Define both operators; their autograd, a backward function and its setup, serves calls by others than us."""
+        """Define both operators; their autograd, a backward function and its setup, serves calls that others make."""
         name, (forward, backward) = self.operation.name, self.signature.schemas()
         on_cuda = {"CUDA": self.forward_on_cuda}, {"CUDA": self.backward_on_cuda}
         kernels = [
@@ -89,7 +89,7 @@ class Kernels:
         return self._returned(arguments, self.operation.empty_results(inputs, options))
 
     def decompose(self, *arguments: Any) -> Any:
-        """Compute in ATen's terms; calls with packed sequences keep their operator, and so do training steps."""
+        """Compute in ATen's terms; calls with packed sequences and training steps stay one operator."""
         inputs, save, options = self.signature.split_forward(arguments)
         if save or any(t is not None for t in inputs[self.operation.differentiable :]):
             return NotImplemented

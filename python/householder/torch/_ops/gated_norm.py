@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Inputs(NamedTuple, Generic[T]):
-    """The tensors, or a flag, or the mapped axis, of each."""
+class GatedNormInputs(NamedTuple, Generic[T]):
+    """The tensors; or a flag or the mapped axis of each."""
 
     x: T
     z: T
     weight: T
 
 
-class Options(NamedTuple):
-    """What is added to a mean square, and whether gates pass through SiLU."""
+class GatedNormOptions(NamedTuple):
+    """The number that is added to a mean square, and whether gates pass through SiLU."""
 
     epsilon: float
     silu: bool
 
 
-class Grads(NamedTuple):
+class GatedNormGradients(NamedTuple):
     """The gradient of the result."""
 
     y: Tensor
@@ -50,27 +50,27 @@ class GatedNorm(RowOperation):
     """Norms of rows with gates."""
 
     name = "gated_norm"
-    inputs_type, options_type, grads_type = Inputs, Options, Grads
+    inputs_type, options_type, grads_type = GatedNormInputs, GatedNormOptions, GatedNormGradients
     differentiable = 3
     core_forward = _core.gated_norm_forward
     core_backward = _core.gated_norm_backward
 
-    def described(self, inputs: Inputs[Tensor], options: Options) -> tuple[Any, ...]:
+    def described(self, inputs: GatedNormInputs[Tensor], options: GatedNormOptions) -> tuple[Any, ...]:
         return ((list(inputs.x.shape), *options),)
 
-    def expression(self, library: Library, inputs: Inputs[Tensor], options: Options) -> tuple[Tensor]:
+    def expression(self, library: Library, inputs: GatedNormInputs[Tensor], options: GatedNormOptions) -> tuple[Tensor]:
         return (expressions.gated_norm(*inputs, *options, library=library),)
 
-    def reason_without_kernel(self, inputs: Inputs[Tensor], options: Options) -> str:
+    def reason_without_kernel(self, inputs: GatedNormInputs[Tensor], options: GatedNormOptions) -> str:
         return "gated norms have kernels for the CPU only"
 
     def vmap(
         self,
-        call: Callable[[Inputs[Tensor]], Tensor],
+        call: Callable[[GatedNormInputs[Tensor]], Tensor],
         info: Any,
-        dims: Inputs[int | None],
-        inputs: Inputs[Tensor],
-        options: Options,
+        dims: GatedNormInputs[int | None],
+        inputs: GatedNormInputs[Tensor],
+        options: GatedNormOptions,
     ) -> Any:
         return each(call, info, dims, inputs)
 
@@ -81,4 +81,4 @@ class GatedNorm(RowOperation):
 
 
 operator = Operator(GatedNorm())
-"""``operator(Inputs(x, z, weight), Options(epsilon, silu))``."""
+"""``operator(GatedNormInputs(x, z, weight), GatedNormOptions(epsilon, silu))``."""

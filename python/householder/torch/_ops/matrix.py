@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Inputs(NamedTuple, Generic[T]):
-    """The tensor, or a flag, or the mapped axis, of it."""
+class MatrixInputs(NamedTuple, Generic[T]):
+    """The tensor; or a flag or its mapped axis."""
 
     u: T
 
 
-class Options(NamedTuple):
-    """There are none."""
+class MatrixOptions(NamedTuple):
+    """No arguments but the tensor."""
 
 
-class Grads(NamedTuple):
+class MatrixGradients(NamedTuple):
     """The gradient of the result."""
 
     w: Tensor
 
 
-class Saved(NamedTuple):
-    """Factors of ``W``, of the core."""
+class MatrixSaved(NamedTuple):
+    """Factors of ``W``, in an object of the core."""
 
     kept: Tensor | None = None
     native: _core.Kept | None = None
@@ -52,28 +52,33 @@ class Matrix(Operation):
     """``W``; oracle: :func:`householder.reference.matrix`."""
 
     name = "matrix"
-    inputs_type, options_type, grads_type, saved_type = Inputs, Options, Grads, Saved
+    inputs_type, options_type, grads_type, saved_type = MatrixInputs, MatrixOptions, MatrixGradients, MatrixSaved
     differentiable = 1
     has_cuda = True
     has_flops = True
 
-    def expression(self, library: Library, inputs: Inputs[Tensor], options: Options) -> tuple[Tensor]:
+    def expression(self, library: Library, inputs: MatrixInputs[Tensor], options: MatrixOptions) -> tuple[Tensor]:
         return (expressions.matrix(inputs.u, library=library),)
 
-    def empty_results(self, inputs: Inputs[Tensor], options: Options) -> Tensor:
+    def empty_results(self, inputs: MatrixInputs[Tensor], options: MatrixOptions) -> Tensor:
         return inputs.u.new_empty(*inputs.u.shape[:-1], inputs.u.shape[-2])
 
-    def empty_saved(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Tensor:
+    def empty_saved(self, inputs: MatrixInputs[Tensor], options: MatrixOptions, save: bool) -> Tensor:
         return empty_handle(inputs.u, save)
 
-    def cpu_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
+    def cpu_forward(self, inputs: MatrixInputs[Tensor], options: MatrixOptions, save: bool) -> Any:
         (u,) = inputs
         w = u.new_empty(*u.shape[:-1], u.shape[-2])
         native = _core.matrix(u, w, None, save)
-        return native if native is NotImplemented else (w, Saved(None, native))
+        return native if native is NotImplemented else (w, MatrixSaved(None, native))
 
     def cpu_backward(
-        self, inputs: Inputs[Tensor], saved: Saved, grads: Grads, needs_grad: Inputs[bool], options: Options
+        self,
+        inputs: MatrixInputs[Tensor],
+        saved: MatrixSaved,
+        grads: MatrixGradients,
+        needs_grad: MatrixInputs[bool],
+        options: MatrixOptions,
     ) -> Any:
         if not needs_grad.u:
             return (None,)
@@ -81,13 +86,18 @@ class Matrix(Operation):
         status = _core.matrix_backward(inputs.u, contiguous(grads.w), grad_u, saved.native)
         return status if status is NotImplemented else (grad_u,)
 
-    def cuda_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
+    def cuda_forward(self, inputs: MatrixInputs[Tensor], options: MatrixOptions, save: bool) -> Any:
         from householder._cuda import algebra
 
-        return algebra.matrix(algebra.form(inputs.u)).contiguous(), Saved()
+        return algebra.matrix(algebra.form(inputs.u)).contiguous(), MatrixSaved()
 
     def cuda_backward(
-        self, inputs: Inputs[Tensor], saved: Saved, grads: Grads, needs_grad: Inputs[bool], options: Options
+        self,
+        inputs: MatrixInputs[Tensor],
+        saved: MatrixSaved,
+        grads: MatrixGradients,
+        needs_grad: MatrixInputs[bool],
+        options: MatrixOptions,
     ) -> Any:
         """Return the gradient of ``W`` applied to the identity."""
         from householder._cuda import application
@@ -96,19 +106,21 @@ class Matrix(Operation):
         n = u.shape[-2]
         eye = torch.eye(n, dtype=u.dtype, device=u.device).expand(*u.shape[:-2], n, n)
         matrices, rows, of_rows = application.canonical(u, eye, grads.w.mT)
-        grad_u, _, _ = application.backward(matrices, rows, of_rows, None, False, "auto", want_h=False, form=None)
+        grad_u, _, _ = application.backward(matrices, rows, of_rows, None, False, "auto", needs_h=False, form=None)
         return (grad_u.reshape(u.shape).contiguous() if needs_grad.u else None,)
 
-    def require_unchanged(self, inputs: Inputs[Tensor], saved: Saved, grads: Grads, options: Options) -> None:
+    def require_unchanged(
+        self, inputs: MatrixInputs[Tensor], saved: MatrixSaved, grads: MatrixGradients, options: MatrixOptions
+    ) -> None:
         require_dtype(inputs.u, grads.w)
 
     def vmap(
         self,
-        call: Callable[[Inputs[Tensor]], Tensor],
+        call: Callable[[MatrixInputs[Tensor]], Tensor],
         info: Any,
-        dims: Inputs[int | None],
-        inputs: Inputs[Tensor],
-        options: Options,
+        dims: MatrixInputs[int | None],
+        inputs: MatrixInputs[Tensor],
+        options: MatrixOptions,
     ) -> Tensor:
         return call(all_leading(info, inputs, dims))
 
@@ -117,13 +129,13 @@ class Matrix(Operation):
     ) -> Any:
         inputs = all_leading(info, arguments.inputs, dims.inputs)
         grads = all_leading(info, arguments.grads, dims.grads)
-        return call(arguments._replace(inputs=inputs, saved=Saved(), grads=grads))
+        return call(arguments._replace(inputs=inputs, saved=MatrixSaved(), grads=grads))
 
-    def flops(self, inputs: Inputs[Tensor], options: Options) -> int:
+    def flops(self, inputs: MatrixInputs[Tensor], options: MatrixOptions) -> int:
         matrices, n, k = self._sizes(inputs.u)
         return matrices * flops.forming(n, k)
 
-    def backward_flops(self, inputs: Inputs[Tensor], options: Options) -> int:
+    def backward_flops(self, inputs: MatrixInputs[Tensor], options: MatrixOptions) -> int:
         matrices, n, k = self._sizes(inputs.u)
         return matrices * flops.gradient(n, k, n)
 
@@ -134,4 +146,4 @@ class Matrix(Operation):
 
 
 operator = Operator(Matrix())
-"""``operator(Inputs(u), Options())``."""
+"""``operator(MatrixInputs(u), MatrixOptions())``."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def room_for(
     tensors: Sequence[Tensor | None], needed: Sequence[bool | None], dtypes: Sequence[torch.dtype] | None = None
 ) -> tuple[Tensor | None, ...]:
-    """Allocate tensors like these where they are needed, contiguous and of these dtypes or their own."""
+    """Allocate contiguous tensors like these, of these dtypes or their own; None where none is needed."""
     form, room = torch.contiguous_format, []
     for t, is_needed, dtype in zip(tensors, needed, repeat(None) if dtypes is None else dtypes, strict=False):
         like = t if is_needed else None

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class NothingSaved(NamedTuple):
-    """What is saved by an operation whose backward pass needs its inputs alone."""
+    """Nothing: the backward pass needs the inputs alone."""
 
     native: None = None
 
 
 class BackwardArguments(NamedTuple):
-    """The arguments of a backward pass, or a flag, or the mapped axis, of each."""
+    """The arguments of a backward pass; or a flag or the mapped axis of each."""
 
     inputs: Any
     saved: Any
@@ -38,19 +38,21 @@ class Operation:
     """A differentiable function of tensors, some of which may be None; a subclass answers the questions below."""
 
     name: ClassVar[str]
-    """That of its operator; profiles show it, and ``grad_fn`` that of its backward pass."""
+    """The name of its operator, which profiles show; ``grad_fn`` shows that of its backward pass."""
     inputs_type: ClassVar[Any]
     """The tensors, ``Tensor`` or ``Tensor | None``."""
     options_type: ClassVar[Any]
-    """What is no tensor: ``bool``, ``float``, ``int`` or ``str``."""
+    """The arguments that are no tensors: ``bool``, ``float``, ``int`` or ``str``."""
     grads_type: ClassVar[Any]
     """Gradients of the results. With several results, any of them may be None."""
     saved_type: ClassVar[Any] = NothingSaved
-    """What a forward pass saves for the backward pass: tensors, and last ``native``, an object of a kernel. The last of
-    the tensors is what operators return beside the results, because graphs carry tensors alone; the others are results.
+    """What a forward pass saves for the backward pass: tensors, and last ``native``, an object of a kernel.
+
+    Operators return the last of the tensors beside the results, because graphs carry tensors alone. The others are
+    results.
     """
     differentiable: ClassVar[int]
-    """How many of the inputs, the first ones, have gradients."""
+    """The number of inputs, the first ones, that have gradients."""
     is_linear: ClassVar[bool] = False
     """Whether the operation is linear in its second input, whose gradient alone is then the adjoint, applied."""
     is_loop: ClassVar[bool] = False
@@ -60,7 +62,7 @@ class Operation:
     has_flops: ClassVar[bool] = False
     """Whether both passes are counted."""
 
-    # What it computes.
+    # The mathematics.
 
     def expression(self, library: Library, inputs: Any, options: Any) -> tuple[Tensor, ...]:
         """Return the results in differentiable operations of an array library, as a tuple even if there is one."""
@@ -71,7 +73,7 @@ class Operation:
         raise NotImplementedError
 
     def empty_saved(self, inputs: Any, options: Any, save: bool) -> Tensor:
-        """Allocate the tensor that an operator returns beside the results, of no numbers where nothing is saved."""
+        """Allocate the tensor that an operator returns beside the results; it is empty if nothing is saved."""
         raise NotImplementedError
 
     def adjoint(self, options: Any) -> Any:

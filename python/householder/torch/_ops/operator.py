@@ -11,7 +11,7 @@ Each operation has subclasses of them, because profiles and graphs show their na
 
 Note [Three Functions]. Calls that go straight to the dispatcher have the same gradients by
 ``torch.library.register_autograd``: those of exported programs, and all that are compiled or exported. There a tensor
-stands for what is saved between the passes; see ``rust/torch/kept.rs``. Eager calls do without, because it adds 15 to
+represents what is saved between the passes; see ``rust/torch/kept.rs``. Eager calls do without, because it adds 15 to
 20 us to a training step.
 
 Forward mode takes the expression itself, because that has every derivative. So do devices without kernels: autograd
@@ -49,13 +49,13 @@ class Operator:
 
     def __init__(self, operation: Operation) -> None:
         self.operation, self.signature = operation, Signature(operation)
-        self._eager, self._general, self._derivative = map(self._own, (_Eager, _General, _Derivative))
+        self._eager, self._general, self._derivative = map(self._subclass, (_Eager, _General, _Derivative))
         self.kernels = Kernels(operation, self.signature)
         of_gradients = self._derivative.pull_back, self._derivative.setup_context
         self.kernels.define((self._operator_backward, self._set_up), of_gradients)
         self.forward_op, self.backward_op = self.kernels.forward_op, self.kernels.backward_op
 
-    def _own(self, function: type[Function]) -> Any:
+    def _subclass(self, function: type[Function]) -> Any:
         """Return a subclass for this operation, under the name that profiles and graphs show."""
         name = f"householder::{self.operation.name}"
         return new_class(name, (function,), exec_body=lambda members: members.update(operator=self))
@@ -220,7 +220,7 @@ class _Eager(Function):
 
 
 class _General(_Eager):
-    """What derivatives of ``torch.func`` can transform: ``apply`` takes the arguments of the forward operator."""
+    """Calls that ``torch.func`` can transform: ``apply`` takes the arguments of the forward operator."""
 
     generate_vmap_rule = True
 

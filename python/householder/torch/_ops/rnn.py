@@ -31,14 +31,14 @@ from householder.torch._ops.operator import Operator
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from householder._cuda.recurrence import Recurrence
+    from householder._cuda.recurrence import KernelRun
     from householder._mathematics.library import Library
 
 T = TypeVar("T")
 
 
-class Inputs(NamedTuple, Generic[T]):
-    """The tensors, or a flag, or the mapped axis, of each."""
+class RnnInputs(NamedTuple, Generic[T]):
+    """The tensors; or a flag or the mapped axis of each."""
 
     u: T
     x: T
@@ -51,8 +51,8 @@ class Inputs(NamedTuple, Generic[T]):
     batch_sizes: T | None
 
 
-class Options(NamedTuple):
-    """How to run."""
+class RnnOptions(NamedTuple):
+    """The arguments that are no tensors."""
 
     nonlinearity: str
     negative_slope: float
@@ -62,14 +62,14 @@ class Options(NamedTuple):
     method: str
 
 
-class Grads(NamedTuple):
+class RnnGradients(NamedTuple):
     """Gradients of the results."""
 
     h: Tensor | None
     last: Tensor | None
 
 
-class Saved(NamedTuple):
+class RnnSaved(NamedTuple):
     """All states, and what kernels save: for graphs a tensor or, on the CPU, a handle; otherwise an object."""
 
     h: Tensor
@@ -88,7 +88,7 @@ class Sizes(NamedTuple):
     rows: int
 
 
-def sizes_of(inputs: Inputs[Tensor]) -> Sizes:
+def sizes_of(inputs: RnnInputs[Tensor]) -> Sizes:
     """Return the sizes of a sequence of one matrix; ``rows`` counts its states."""
     n, m = inputs.u.shape[-2:]
     rows = inputs.x.shape[inputs.u.dim() - 2 : -1].numel()
@@ -113,25 +113,25 @@ class Rnn(Operation):
     """A recurrence; oracle: :func:`householder.reference.sequence.rnn`."""
 
     name = "rnn"
-    inputs_type, options_type, grads_type, saved_type = Inputs, Options, Grads, Saved
-    differentiable = len(Inputs._fields) - 1  # all tensors but batch_sizes
+    inputs_type, options_type, grads_type, saved_type = RnnInputs, RnnOptions, RnnGradients, RnnSaved
+    differentiable = len(RnnInputs._fields) - 1  # all tensors but batch_sizes
     is_loop = True
     has_cuda = True
     has_flops = True
 
-    def expression(self, library: Library, inputs: Inputs[Tensor], options: Options) -> tuple[Tensor, Tensor]:
+    def expression(self, library: Library, inputs: RnnInputs[Tensor], options: RnnOptions) -> tuple[Tensor, Tensor]:
         nonlinearity, negative_slope, transpose, reverse, shape, _ = options
         results: tuple[Tensor, Tensor] = expressions.rnn(
             *inputs, nonlinearity, negative_slope, transpose, reverse, shape, library=library
         )
         return results
 
-    def empty_results(self, inputs: Inputs[Tensor], options: Options) -> tuple[Tensor, Tensor]:
+    def empty_results(self, inputs: RnnInputs[Tensor], options: RnnOptions) -> tuple[Tensor, Tensor]:
         u, x = inputs.u, inputs.x
         batch = (x if inputs.batch_sizes is None or inputs.h0 is None else inputs.h0).shape[-2]
         return x.new_empty(*x.shape[:-1], u.shape[-2]), x.new_empty(*u.shape[:-2], batch, u.shape[-2])
 
-    def empty_saved(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Tensor:
+    def empty_saved(self, inputs: RnnInputs[Tensor], options: RnnOptions, save: bool) -> Tensor:
         if not inputs.x.is_cuda:
             return empty_handle(inputs.x, save)
         if not save or unsupported_columns(inputs.tau, options.shape):
@@ -140,18 +140,18 @@ class Rnn(Operation):
 
         return inputs.u.new_empty(layout_of(inputs, options).shape)
 
-    def cpu_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
+    def cpu_forward(self, inputs: RnnInputs[Tensor], options: RnnOptions, save: bool) -> Any:
         h, last = self.empty_results(inputs, options)
         native = _core.rnn_forward(inputs, options, h, last, save)
-        return native if native is NotImplemented else ((h, last), Saved(h, None, native))
+        return native if native is NotImplemented else ((h, last), RnnSaved(h, None, native))
 
     def cpu_backward(
         self,
-        inputs: Inputs[Tensor],
-        saved: Saved,
-        grads: Grads,
-        needs_grad: Inputs[bool],
-        options: Options,
+        inputs: RnnInputs[Tensor],
+        saved: RnnSaved,
+        grads: RnnGradients,
+        needs_grad: RnnInputs[bool],
+        options: RnnOptions,
     ) -> Any:
         if options.reverse:  # direct calls of the operator leave it open
             validate.direction(options.reverse, inputs.batch_sizes)
@@ -169,46 +169,55 @@ class Rnn(Operation):
         status = _core.rnn_backward(inputs, options, saved.h, grad_h, grad_last, gradients, native)
         return status if status is NotImplemented else gradients
 
-    def cuda_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
+    def cuda_forward(self, inputs: RnnInputs[Tensor], options: RnnOptions, save: bool) -> Any:
         from householder._cuda import recurrence
 
         sequence, sizes = _for_kernels(inputs, options), sizes_of(inputs)
-        h, run, native = recurrence.forward(sequence, sizes.steps, sizes.batch, None if save else recurrence.Kept())
-        saved = Saved(h, None, native if save and run is not None else None)
+        h, run, native = recurrence.forward(
+            sequence, sizes.steps, sizes.batch, None if save else recurrence.SavedByKernels()
+        )
+        saved = RnnSaved(h, None, native if save and run is not None else None)
         return (h, _last_states(h, inputs, run, options.reverse)), saved
 
-    def cuda_graph_forward(self, inputs: Inputs[Tensor], options: Options, save: bool) -> Any:
+    def cuda_graph_forward(self, inputs: RnnInputs[Tensor], options: RnnOptions, save: bool) -> Any:
         from householder._cuda import recurrence
         from householder.torch._ops.saved_on_cuda import layout_of
 
         sequence, sizes, layout = _for_kernels(inputs, options), sizes_of(inputs), layout_of(inputs, options)
         saved = inputs.u.new_empty(layout.shape if save else (0,))
-        native = layout.arrays(saved) if save else recurrence.Kept()
+        native = layout.arrays(saved) if save else recurrence.SavedByKernels()
         h, run, _ = recurrence.forward(sequence, sizes.steps, sizes.batch, native)
         if save and run is not None:
             layout.write(saved, run.form)
-        return (h, _last_states(h, inputs, run, options.reverse)), Saved(h, saved)
+        return (h, _last_states(h, inputs, run, options.reverse)), RnnSaved(h, saved)
 
     def cuda_backward(
-        self, inputs: Inputs[Tensor], saved: Saved, grads: Grads, needs_grad: Inputs[bool], options: Options
+        self,
+        inputs: RnnInputs[Tensor],
+        saved: RnnSaved,
+        grads: RnnGradients,
+        needs_grad: RnnInputs[bool],
+        options: RnnOptions,
     ) -> Any:
         from householder._cuda import recurrence
         from householder.torch._ops.saved_on_cuda import layout_of
 
         sequence, sizes = _for_kernels(inputs, options), sizes_of(inputs)
-        native = saved.native or recurrence.Kept()
+        native = saved.native or recurrence.SavedByKernels()
         if saved.tape is not None and sizes.steps and sizes.batch:
             layout = layout_of(inputs, options)
             native = layout.arrays(saved.tape)._replace(form=layout.form(saved.tape, inputs.u, inputs.phases))
         names = [name for name, is_needed in needs_grad._asdict().items() if is_needed]
         h, grad_h, grad_last = (_contiguous(t) for t in (saved.h, *grads))
         gradients = recurrence.backward(sequence, sizes.steps, sizes.batch, h, native, grad_h, grad_last, names)
-        return tuple(getattr(gradients, name) for name in Inputs._fields[: self.differentiable])
+        return tuple(getattr(gradients, name) for name in RnnInputs._fields[: self.differentiable])
 
-    def reason_without_kernel(self, inputs: Inputs[Tensor], options: Options) -> str:
+    def reason_without_kernel(self, inputs: RnnInputs[Tensor], options: RnnOptions) -> str:
         return unsupported_columns(inputs.tau, options.shape)
 
-    def require_unchanged(self, inputs: Inputs[Tensor], saved: Saved, grads: Grads, options: Options) -> None:
+    def require_unchanged(
+        self, inputs: RnnInputs[Tensor], saved: RnnSaved, grads: RnnGradients, options: RnnOptions
+    ) -> None:
         n, m, d, _, batch, _ = sizes_of(inputs)
         batch_shape, kind, of_states, device = inputs.u.shape[:-2], inputs.u.dtype, inputs.x.dtype, inputs.u.device
         real, moduli = kind.to_real(), NONLINEARITIES[options.nonlinearity].moduli(n, kind.is_complex)
@@ -234,11 +243,11 @@ class Rnn(Operation):
 
     def vmap(
         self,
-        call: Callable[[Inputs[Tensor]], tuple[Tensor, Tensor]],
+        call: Callable[[RnnInputs[Tensor]], tuple[Tensor, Tensor]],
         info: Any,
-        dims: Inputs[int | None],
-        inputs: Inputs[Tensor],
-        options: Options,
+        dims: RnnInputs[int | None],
+        inputs: RnnInputs[Tensor],
+        options: RnnOptions,
     ) -> Any:
         """Run more sequences of the same matrix, or a matrix for each index."""
         if _share_parameters(dims):
@@ -251,12 +260,12 @@ class Rnn(Operation):
         self, call: Callable[[BackwardArguments], Any], info: Any, dims: BackwardArguments, arguments: BackwardArguments
     ) -> Any:
         inputs, saved, grads, needs_grad, _ = arguments
-        of_inputs: Inputs[int | None] = dims.inputs
+        of_inputs: RnnInputs[int | None] = dims.inputs
         if _share_parameters(of_inputs) and not any(needs_grad._replace(x=False, h0=False)):
             folded = arguments._replace(
                 inputs=_more_sequences(info, inputs, of_inputs),
-                saved=Saved(_together(info, saved.h, dims.saved.h)),
-                grads=Grads(*[_together(info, t, dim) for t, dim in zip(grads, dims.grads, strict=True)]),
+                saved=RnnSaved(_together(info, saved.h, dims.saved.h)),
+                grads=RnnGradients(*[_together(info, t, dim) for t, dim in zip(grads, dims.grads, strict=True)]),
             )
             return tuple(None if g is None else _apart(info, g) for g in call(folded))
         if takes_one_matrix(inputs.u):
@@ -264,12 +273,12 @@ class Rnn(Operation):
         return call(
             arguments._replace(
                 inputs=_own_parameters(info, inputs, of_inputs),
-                saved=Saved(leading(info, saved.h, dims.saved.h)),
+                saved=RnnSaved(leading(info, saved.h, dims.saved.h)),
                 grads=all_leading(info, grads, dims.grads),
             )
         )
 
-    def flops(self, inputs: Inputs[Tensor], options: Options) -> int:
+    def flops(self, inputs: RnnInputs[Tensor], options: RnnOptions) -> int:
         """Count the recurrence and the products with the inputs."""
         n, _, d, _, _, rows = sizes_of(inputs)
         is_default = validate.is_default(inputs.tau, options.shape)
@@ -278,14 +287,14 @@ class Rnn(Operation):
         of_steps = flops.application(method, n, self._reflections(inputs, options), rows)
         return prod(inputs.u.shape[:-2]) * (of_inputs + of_steps)
 
-    def backward_flops(self, inputs: Inputs[Tensor], options: Options) -> int:
+    def backward_flops(self, inputs: RnnInputs[Tensor], options: RnnOptions) -> int:
         """Count the adjoint of each step, and the gradients of the parameters."""
         n, _, d, _, _, rows = sizes_of(inputs)
         of_inputs = 0 if inputs.input_weight is None else 4 * rows * n * d
         of_steps = flops.gradient(n, self._reflections(inputs, options), rows)
         return prod(inputs.u.shape[:-2]) * (of_inputs + of_steps)
 
-    def _reflections(self, inputs: Inputs[Tensor], options: Options) -> int:
+    def _reflections(self, inputs: RnnInputs[Tensor], options: RnnOptions) -> int:
         n, m = inputs.u.shape[-2:]
         return reflection_count(n, m, ends_in_sign=validate.is_default(inputs.tau, options.shape))
 
@@ -293,7 +302,7 @@ class Rnn(Operation):
 # Rules of vmap.
 
 
-def _share_parameters(dims: Inputs[int | None]) -> bool:
+def _share_parameters(dims: RnnInputs[int | None]) -> bool:
     """Return whether the inputs and initial states alone are mapped."""
     return all(dim is None for dim in dims._replace(x=None, h0=None))
 
@@ -309,14 +318,14 @@ def _apart(info: Any, t: Tensor) -> Tensor:
     return torch.unflatten(t, -2, (t.shape[-2] // info.batch_size, info.batch_size)).movedim(-2, 0)
 
 
-def _more_sequences(info: Any, inputs: Inputs[Tensor], dims: Inputs[int | None]) -> Inputs[Any]:
+def _more_sequences(info: Any, inputs: RnnInputs[Tensor], dims: RnnInputs[int | None]) -> RnnInputs[Any]:
     """Run the mapped sequences as more sequences of one call."""
     x, h0 = _together(info, inputs.x, dims.x), _together(info, inputs.h0, dims.h0)
     batch_sizes = None if inputs.batch_sizes is None else inputs.batch_sizes * info.batch_size
     return inputs._replace(x=x, h0=h0, batch_sizes=batch_sizes)
 
 
-def _own_parameters(info: Any, inputs: Inputs[Tensor], dims: Inputs[int | None]) -> Inputs[Tensor]:
+def _own_parameters(info: Any, inputs: RnnInputs[Tensor], dims: RnnInputs[int | None]) -> RnnInputs[Tensor]:
     """Repeat what is not mapped: each index of the mapped axis has a matrix and parameters of its own."""
     mapped = all_leading(info, inputs._replace(batch_sizes=None), dims)
     return mapped._replace(batch_sizes=inputs.batch_sizes)
@@ -325,12 +334,12 @@ def _own_parameters(info: Any, inputs: Inputs[Tensor], dims: Inputs[int | None])
 # Kernels for CUDA.
 
 
-def _for_kernels(inputs: Inputs[Tensor], options: Options) -> Sequence:
+def _for_kernels(inputs: RnnInputs[Tensor], options: RnnOptions) -> Sequence:
     """Return a sequence that kernels take, laid out for them."""
     if options.reverse:
         validate.direction(options.reverse, inputs.batch_sizes)
     require_kernel_columns(inputs.tau, options.shape)
-    laid_out = Inputs(*[_contiguous(t) for t in inputs._replace(batch_sizes=None)])
+    laid_out = RnnInputs(*[_contiguous(t) for t in inputs._replace(batch_sizes=None)])
     return Sequence(
         u=laid_out.u,
         x=laid_out.x,
@@ -354,7 +363,7 @@ def _contiguous(t: Tensor | None) -> Any:
     return None if t is None else library_of(t).contiguous(t)
 
 
-def _last_states(h: Tensor, inputs: Inputs[Tensor], run: Recurrence | None, reverse: bool) -> Tensor:
+def _last_states(h: Tensor, inputs: RnnInputs[Tensor], run: KernelRun | None, reverse: bool) -> Tensor:
     """Copy the state in which each sequence ends."""
     if run is not None and run.packing is not None:
         return h.index_select(0, run.packing.last())
@@ -364,4 +373,4 @@ def _last_states(h: Tensor, inputs: Inputs[Tensor], run: Recurrence | None, reve
 
 
 operator = Operator(Rnn())
-"""``operator(Inputs(..), Options(..))``."""
+"""``operator(RnnInputs(..), RnnOptions(..))``."""

@@ -20,17 +20,17 @@ class Route(Enum):
     """How a call is computed."""
 
     EAGER = auto()
-    """By the core at once."""
+    """Call the core at once."""
     PROFILED = auto()
-    """Through ``autograd.Function`` classes and operators whose names a profile shows."""
+    """Call ``autograd.Function`` classes and operators whose names a profile shows."""
     OBSERVED = auto()
-    """By the dispatcher, because a mode or a tracer observes operators."""
+    """Call the dispatcher, because a mode or a tracer observes operators."""
     COMPILED = auto()
-    """By the dispatcher's operators with their own gradients, because the call is being compiled or exported."""
+    """Call the dispatcher's operators with their own gradients, because the call is being compiled or exported."""
     TRANSFORMED = auto()
-    """Through ``autograd.Function`` classes that the transforms of ``torch.func`` differentiate."""
+    """Call ``autograd.Function`` classes that the transforms of ``torch.func`` differentiate."""
     EXPRESSION = auto()
-    """In torch operations, because tensors may carry tangents."""
+    """Compute in torch operations, because tensors may carry tangents."""
 
 
 EAGER, PROFILED, OBSERVED, COMPILED, TRANSFORMED, EXPRESSION = Route
@@ -38,7 +38,7 @@ EAGER, PROFILED, OBSERVED, COMPILED, TRANSFORMED, EXPRESSION = Route
 NATIVE = EAGER, PROFILED
 """Routes on which the core may compute ordinary tensors."""
 RECORDED = COMPILED, TRANSFORMED
-"""Routes on which graphs or transforms record what is called."""
+"""Routes on which graphs or transforms record the calls."""
 
 
 def route() -> Route:

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class RowOperation(Operation):
-    """Functions of the core take the tensors, what ``described`` returns, and the result or the gradients."""
+    """An operation whose functions of the core take the tensors, sizes and options, and the result or gradients."""
 
     core_forward: ClassVar[Callable[..., Any]]
     core_backward: ClassVar[Callable[..., Any]]
 
     def described(self, inputs: Any, options: Any) -> tuple[Any, ...]:
-        """Return sizes and options as the core takes them."""
+        """Return the sizes and options that the functions of the core take."""
         raise NotImplementedError
 
     def empty_results(self, inputs: Any, options: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a forward pass saves for the backward pass beside tensors: objects of kernels, such as the factors of ``W``."""
+"""Objects of kernels that a forward pass saves beside tensors, such as the factors of ``W``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Handle(Tensor):
-    """A tensor among the saved ones that stands for an object.
+    """A tensor among the saved ones that carries an object.
 
     The object then lives as long as the saved tensors, at most until the last backward pass; as an attribute of the
     autograd context, it would live through the next forward pass. Where hooks copy the tensor or write it to a file,
@@ -20,7 +20,7 @@ class Handle(Tensor):
     saved: Any = None
 
     def detach(self) -> Tensor:
-        """Return another one for the same object: activation checkpoints hold what the second forward pass saves."""
+        """Return another handle of the same object; activation checkpoints hold what the second forward pass saves."""
         handle = _NOTHING.as_subclass(Handle)
         handle.saved = self.saved
         return handle

@@ -12,14 +12,14 @@ from householder._cuda import algebra
 from householder._cuda.algebra import Form
 from householder._cuda.instances import prefers_dense
 from householder._cuda.library import library_of
-from householder._cuda.recurrence import Kept
+from householder._cuda.recurrence import SavedByKernels
 
 if TYPE_CHECKING:
-    from householder.torch._ops.rnn import Inputs, Options
+    from householder.torch._ops.rnn import RnnInputs, RnnOptions
 
 
 class Layout(NamedTuple):
-    """How one tensor is divided into all that is saved; flags are bytes."""
+    """The division of one tensor into the saved arrays; flags are bytes."""
 
     n: int
     m: int
@@ -45,13 +45,13 @@ class Layout(NamedTuple):
         """Shape of the tensor."""
         return (sum(self.sizes),)
 
-    def arrays(self, saved: Tensor) -> Kept:
+    def arrays(self, saved: Tensor) -> SavedByKernels:
         """Return the arrays that the kernels write and read."""
         projections, flags = torch.split(saved, self.sizes)[:2]
         z = None if self.dense else projections.view(self.state_type)[: self.rows * self.m].view(self.rows, self.m)
         if not self.flags:
-            return Kept(z)
-        return Kept(z, flags.view(torch.uint8)[: self.rows * self.flags].view(self.rows, self.flags))
+            return SavedByKernels(z)
+        return SavedByKernels(z, flags.view(torch.uint8)[: self.rows * self.flags].view(self.rows, self.flags))
 
     def write(self, saved: Tensor, form: Form) -> None:
         """Save a form of u. A form for another kind of kernel is left out, because it will not be used."""
@@ -61,7 +61,7 @@ class Layout(NamedTuple):
             torch.cat(flat, out=saved[sum(self.sizes[:2]) :])
 
     def form(self, saved: Tensor, u: Tensor, phases: Tensor | None) -> Form:
-        """Read the form of u back; S has u's precision, which is all that gradients take."""
+        """Read the form of u back; S has u's precision, which suffices for gradients."""
         n, k, library = self.n, self.k, library_of(u)
         v, a, s, norm, w = torch.split(saved, self.sizes)[2:]
         norm = norm.real.view(1, k) if norm.is_complex() else norm.view(1, k)
@@ -71,7 +71,7 @@ class Layout(NamedTuple):
         )
 
 
-def layout_of(inputs: Inputs[Tensor], options: Options) -> Layout:
+def layout_of(inputs: RnnInputs[Tensor], options: RnnOptions) -> Layout:
     """Divide the tensor of a sequence; the result depends on no property of the device."""
     (n, m), method = inputs.u.shape, options.method
     dense = inputs.phases is not None or (prefers_dense(n, m) if method == "auto" else method == "dense")

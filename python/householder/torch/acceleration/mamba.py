@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch.nn.functional import silu, softplus
 
 from householder.torch._base.dtypes import compute_type, fitting
-from householder.torch._ops.delta import Inputs
+from householder.torch._ops.delta import DeltaRuleInputs
 from householder.torch.functions import delta
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def chunk_scan(
     compute = compute_type(x.dtype)
     dt = _time_steps(dt, dt_bias, dt_softplus).clamp(*dt_limit).to(compute)
     state = None if initial_states is None else initial_states.to(compute).mT
-    y, last = _run(C, B, x, dt, A.to(compute), D, state, is_wanted=return_final_states)
+    y, last = _run(C, B, x, dt, A.to(compute), D, state, returns_last=return_final_states)
     return y if last is None else (y, last.float().mT)
 
 
@@ -67,10 +67,10 @@ def state_update(
     compute = compute_type(x.dtype)
     dt = _time_steps(dt[..., 0], None if dt_bias is None else dt_bias[..., 0], dt_softplus).to(compute)
     C, B, token, dt = (t.unsqueeze(1) for t in (C, B, x, dt))
-    rates, skip, given = A[:, 0, 0].to(compute), None if D is None else D[:, 0], state.to(compute).mT
-    o, last = _run(C, B, token, dt, rates, skip, given, is_wanted=True, in_place=True)
+    rates, skip, initial = A[:, 0, 0].to(compute), None if D is None else D[:, 0], state.to(compute).mT
+    o, last = _run(C, B, token, dt, rates, skip, initial, returns_last=True, in_place=True)
     assert last is not None
-    if last is not given or state.dtype is not compute:
+    if last is not initial or state.dtype is not compute:
         state.copy_(last.mT)
     y = o.squeeze(1)
     return (y if z is None else y * silu(z)).to(x.dtype)
@@ -85,18 +85,18 @@ def _run(
     D: Tensor | None,
     state: Tensor | None,
     *,
-    is_wanted: bool,
+    returns_last: bool,
     in_place: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Return outputs in the type of the computation, which is that of ``dt``, and the final states."""
     skip = dt.new_zeros(x.shape[2]) if D is None else D.to(dt.dtype)
     q, k, v = C.to(dt.dtype), fitting(B, dt.dtype), fitting(x, dt.dtype)
     return delta.run(
-        Inputs(q, k, v, dt, dt * A, state, skip, None),
+        DeltaRuleInputs(q, k, v, dt, dt * A, state, skip, None),
         scale=1.0,
         num_householder=1,
         normalize=False,
-        output_final_state=is_wanted,
+        output_final_state=returns_last,
         erases=False,
         in_place=in_place,
     )

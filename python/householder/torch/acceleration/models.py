@@ -54,21 +54,21 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
     {}
     """
     checks.module("model", model)
-    kind, already, found = type(model).__name__, 0, {}
+    kind, already, accelerated = type(model).__name__, 0, {}
     for name, layer in model.named_modules():
         if _is_accelerated(layer):
             already += 1
         elif replaced := _accelerate_layer(name, layer):
-            found[name] = replaced
-    if found:
-        functions = sorted({function for names in found.values() for function in names})
-        _log.info("accelerated %d layers of %s: %s", len(found), kind, ", ".join(functions))
+            accelerated[name] = replaced
+    if accelerated:
+        functions = sorted({function for names in accelerated.values() for function in names})
+        _log.info("accelerated %d layers of %s: %s", len(accelerated), kind, ", ".join(functions))
     elif already:
         _log.info("already accelerated: %d layers of %s", already, kind)
     else:
         told = "nothing to accelerate: %s has neither delta rules or Mamba-2 of transformers nor HRA adapters of peft"
         _log.warning(told, kind)
-    return found
+    return accelerated
 
 
 def restore(model: nn.Module) -> int:

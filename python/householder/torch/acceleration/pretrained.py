@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from householder.torch._base.dtypes import fitting
-from householder.torch._ops.delta import Inputs
+from householder.torch._ops.delta import DeltaRuleInputs
 from householder.torch.acceleration import mamba, subclasses
 from householder.torch.functions.convolution import causal_convolution
 from householder.torch.functions.delta import run
@@ -34,7 +34,7 @@ _PACKED = ("cu_seqlens", "cu_seq_lens_q", "seq_idx")
 
 
 class _CurrentCall(threading.local):
-    """What this thread calls."""
+    """Per thread: whether an accelerated layer makes the current call."""
 
     accelerated = False
 
@@ -54,7 +54,7 @@ def _delta_rule(
     state = None if state is None else fitting(state, query.dtype)
     normalize, is_wanted = (options.get(name, False) for name in ("use_qk_l2norm_in_kernel", "output_final_state"))
     o, last = run(
-        Inputs(query, key, value, beta, g, state, None, None),
+        DeltaRuleInputs(query, key, value, beta, g, state, None, None),
         scale=None,
         num_householder=1,
         normalize=normalize,
@@ -75,7 +75,7 @@ _GLOBALS: dict[str, Callable[..., Any]] = {
     "mamba2_chunk_scan": mamba.chunk_scan,
     "mamba2_selective_state_update": mamba.state_update,
 }
-"""Recurrences of transformers, and what computes the same."""
+"""Recurrences of transformers, and our functions for them."""
 
 
 def _convolve(
@@ -95,7 +95,7 @@ def _convolve_step(
     activation: str | None = None,
     **_: Any,
 ) -> Any:
-    """Return the same for tokens that follow those of ``conv_state (B, C, L)``, and update it."""
+    """Continue ``_convolve`` after the tokens in ``conv_state (B, C, L)``, and update it in place."""
     before = weight.shape[-1] - 1
     fits = conv_state.shape[:2] == hidden_states.shape[:2] and conv_state.shape[-1] >= before
     if not (fits and _has_convolution(hidden_states, weight, activation)):
@@ -150,12 +150,12 @@ class ReplacedFunction:
     def __call__(self, *tensors: Tensor, **options: Any) -> Any:
         """Return what the layer that calls expects."""
         is_ours = tensors[0].device.type == "cpu" and all(options.get(name) is None for name in _PACKED)
-        found = self.ours(*tensors, **options) if is_ours else NotImplemented
-        return self.before(*tensors, **options) if found is NotImplemented else found
+        result = self.ours(*tensors, **options) if is_ours else NotImplemented
+        return self.before(*tensors, **options) if result is NotImplemented else result
 
 
 class ReplacedGlobal(ReplacedFunction):
-    """A rule for accelerated layers, and the function before for others."""
+    """A function of a module: ours for accelerated layers, the original for others."""
 
     def __call__(self, *tensors: Tensor, **options: Any) -> Any:
         """Return what the layer that calls expects."""
@@ -178,7 +178,7 @@ class AcceleratedRecurrence(subclasses.Accelerated):
                 _replace_gated_norm(kind)
 
     def forward(self, *args: Any, **options: Any) -> Any:
-        """Compute what the class before computes, by our functions."""
+        """Compute the same as the original class, by our functions."""
         outer, _current.accelerated = _current.accelerated, True
         try:
             return super().forward(*args, **options)
@@ -203,18 +203,20 @@ def _module(kind: type[nn.Module]) -> ModuleType | None:
 
 
 def _names(module: ModuleType) -> list[str]:
-    found = [name for name in _GLOBALS if callable(getattr(module, name, None))]
-    return found and found + [name for name in _CONVOLUTIONS if callable(getattr(module, name, None))]
+    names = [name for name in _GLOBALS if callable(getattr(module, name, None))]
+    return names and names + [name for name in _CONVOLUTIONS if callable(getattr(module, name, None))]
 
 
 def replace_attributes(layer: nn.Module) -> list[str]:
     """Replace the functions that the layer has as attributes, and return their names."""
-    found = {name: vars(layer).get(name) for name in _ATTRIBUTES}
-    replaced = {name: ReplacedFunction(function, _delta_rule) for name, function in found.items() if callable(function)}
+    functions = {name: vars(layer).get(name) for name in _ATTRIBUTES}
+    replaced = {
+        name: ReplacedFunction(function, _delta_rule) for name, function in functions.items() if callable(function)
+    }
     vars(layer).update(replaced)
     return list(replaced)
 
 
 def restore_attributes(layer: nn.Module) -> None:
-    """Give the layer the functions that it had."""
+    """Restore the functions that the layer had."""
     vars(layer).update({name: rule.before for name, rule in vars(layer).items() if isinstance(rule, ReplacedFunction)})

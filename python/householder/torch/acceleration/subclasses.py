@@ -22,7 +22,7 @@ class Accelerated(nn.Module):
 
     @classmethod
     def prepare(cls, before: type[nn.Module]) -> None:
-        """Do what layers of the class ``before`` need, in each process."""
+        """Patch, once per process, the module that defines the class ``before``, if its layers need that."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Name the two bases, because the subclass is in no module."""
@@ -36,7 +36,7 @@ def accelerate(name: str, layer: nn.Module, base: type[Accelerated]) -> None:
 
 
 def restore(name: str, layer: Accelerated) -> None:
-    """Give a layer its own class again."""
+    """Restore the class of a layer."""
     if "before" not in vars(type(layer)):
         raise RuntimeError(f"layer {name!r} became {kind_of(layer)} after it was accelerated: undo that first")
     _change(name, layer, layer.before)
@@ -45,11 +45,11 @@ def restore(name: str, layer: Accelerated) -> None:
 def _change(name: str, layer: nn.Module, kind: type[nn.Module]) -> None:
     """Change a layer's class, and the ``forward`` that hooks keep in its attributes."""
     before = type(layer).forward
-    kept = [key for key, value in vars(layer).items() if isinstance(value, MethodType) and value.__func__ is before]
-    if "forward" in vars(layer) and not kept:
+    keys = [key for key, value in vars(layer).items() if isinstance(value, MethodType) and value.__func__ is before]
+    if "forward" in vars(layer) and not keys:
         raise ValueError(f"layer {name!r} has a forward that does not lead to its class's: accelerate the model before")
     layer.__class__ = kind
-    for key in kept:
+    for key in keys:
         vars(layer)[key] = MethodType(kind.forward, layer)
 
 

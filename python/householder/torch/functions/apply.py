@@ -55,11 +55,11 @@ def apply(u: Any, h: Tensor, *, method: str = "auto") -> Tensor:
     is_object = isinstance(u, (LinearMap, Columns))
     u, tau, phases, form, is_adjoint = columns_of(u) if is_object else (u, *DEFAULT)
     if phases is None and getattr(u, "ndim", 0) == 2:
-        done: Tensor | None = _ops.apply.operator.attempt(
-            _ops.apply.Inputs(u, h, tau), _ops.apply.Options(is_adjoint, method, form)
+        result: Tensor | None = _ops.apply.operator.attempt(
+            _ops.apply.ApplyInputs(u, h, tau), _ops.apply.ApplyOptions(is_adjoint, method, form)
         )
-        if done is not None:
-            return done
+        if result is not None:
+            return result
     validate.one_of("method", method, spec.METHODS)
     compute = checks.operands(u, h=h, tau=tau)
     if h is None:
@@ -88,15 +88,15 @@ def product(
     u: Tensor, h: Tensor, tau: Tensor | None, form: str, transpose: bool = False, method: str = "auto"
 ) -> Tensor:
     """Compute ``W h`` for ``u (*c, n, m)``, ``h (*c, *r, n)`` and ``tau (*c, m)``, which were checked."""
-    options = _ops.apply.Options(transpose, method, form)
-    c: Tensor = _ops.apply.operator(_ops.apply.Inputs(u, h, tau), options)
+    options = _ops.apply.ApplyOptions(transpose, method, form)
+    c: Tensor = _ops.apply.operator(_ops.apply.ApplyInputs(u, h, tau), options)
     return c
 
 
 def _apply_broadcast(u: Tensor, h: Tensor, tau: Tensor | None, form: str, transpose: bool, method: str) -> Tensor:
     """Bring the axes along which ``u`` varies to the front; along the others, vectors share a matrix."""
     batch = arrange(tuple(u.shape), tuple(h.shape))
-    u = u.reshape(*(batch.shape[axis] for axis in batch.order[: batch.own]), *u.shape[-2:])
+    u = u.reshape(*(batch.shape[axis] for axis in batch.order[: batch.separate]), *u.shape[-2:])
     tau = None if tau is None else tau.reshape(u.shape[:-2] + u.shape[-1:])
     h = h.expand(*batch.shape, h.shape[-1]).permute(*batch.order, -1)
     return product(u, h, tau, form, transpose, method).permute(*batch.back, -1)
@@ -118,15 +118,15 @@ def matrix(u: Any) -> Tensor:
     u, tau, phases, form, is_adjoint = columns_of(u) if is_object else (u, *DEFAULT)
     is_default = validate.is_default(tau, form)
     if is_default and phases is None and not is_adjoint:
-        done: Tensor | None = _ops.matrix.operator.attempt(_ops.matrix.Inputs(u), _ops.matrix.Options())
-        if done is not None:
-            return done
+        result: Tensor | None = _ops.matrix.operator.attempt(_ops.matrix.MatrixInputs(u), _ops.matrix.MatrixOptions())
+        if result is not None:
+            return result
     compute = checks.operands(u, tau=tau)
     n, _ = checks.columns(u, form, tau, phases)
     if phases is not None:
         checks.matrix_phases(phases, u, n)
     if is_default:
-        w = _ops.matrix.operator(_ops.matrix.Inputs(checks.cast(u, compute)), _ops.matrix.Options())
+        w = _ops.matrix.operator(_ops.matrix.MatrixInputs(checks.cast(u, compute)), _ops.matrix.MatrixOptions())
     else:
         tau = None if tau is None else checks.cast(tau, compute)
         w = product(checks.cast(u, compute), unit_vectors(u, n, compute), tau, form).mT

@@ -35,5 +35,7 @@ def causal_convolution(x: Tensor, weight: Tensor, bias: Tensor | None = None, *,
     """
     compute = compute_type(x.dtype)
     weights = checks.cast(weight, compute), None if bias is None else checks.cast(bias, compute)
-    y: Tensor = _ops.convolution.operator(_ops.convolution.Inputs(x, *weights), _ops.convolution.Options(silu))
+    y: Tensor = _ops.convolution.operator(
+        _ops.convolution.ConvolutionInputs(x, *weights), _ops.convolution.ConvolutionOptions(silu)
+    )
     return y

@@ -14,7 +14,7 @@ from householder._base.docstrings import completed_by
 from householder.torch import _ops
 from householder.torch._base import checks
 from householder.torch._base.dtypes import HALF_TYPES, compute_type
-from householder.torch._ops.delta import Inputs, Options
+from householder.torch._ops.delta import DeltaRuleInputs, DeltaRuleOptions
 from householder.torch.functions import fla_kernels
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def delta_rule(
     tensor([[ 0.2800, -0.9600],
             [-0.9600, -0.2800]], dtype=torch.float64)
     """
-    inputs = Inputs(q, k, v, beta, g, initial_state, None, cu_seqlens)
+    inputs = DeltaRuleInputs(q, k, v, beta, g, initial_state, None, cu_seqlens)
     return run(
         inputs,
         scale=scale,
@@ -93,7 +93,7 @@ def delta_rule(
 
 
 def run(
-    inputs: Inputs[Any],
+    inputs: DeltaRuleInputs[Any],
     *,
     scale: float | None,
     num_householder: int,
@@ -110,7 +110,7 @@ def run(
     results = None
     is_typed = type(num_householder) is int and type(normalize) is bool and isinstance(scale, (float, NoneType))
     if is_typed and not in_place and _fits(inputs, num_householder, erases):
-        ordinary = Options(inputs.q.shape[3] ** -0.5 if scale is None else scale, num_householder, normalize)
+        ordinary = DeltaRuleOptions(inputs.q.shape[3] ** -0.5 if scale is None else scale, num_householder, normalize)
         results = _ops.delta.operator.attempt(inputs, ordinary)
     if results is None:
         results = _checked(inputs, scale, num_householder, normalize, erases=erases, in_place=in_place)
@@ -118,7 +118,7 @@ def run(
     return o, last if validate.flag("output_final_state", output_final_state) else None
 
 
-def _fits(inputs: Inputs[Any], num_householder: int, erases: bool) -> bool:
+def _fits(inputs: DeltaRuleInputs[Any], num_householder: int, erases: bool) -> bool:
     """Return whether shapes fit, and all tensors have one dtype that the core computes in: sequences are not packed."""
     q, k, v, beta, g, initial_state, skip, cu_seqlens = inputs
     try:
@@ -144,7 +144,13 @@ def _fits(inputs: Inputs[Any], num_householder: int, erases: bool) -> bool:
 
 
 def _checked(
-    inputs: Inputs[Any], scale: float | None, num_householder: int, normalize: bool, *, erases: bool, in_place: bool
+    inputs: DeltaRuleInputs[Any],
+    scale: float | None,
+    num_householder: int,
+    normalize: bool,
+    *,
+    erases: bool,
+    in_place: bool,
 ) -> tuple[Tensor, Tensor]:
     """Check all arguments, convert types, and compute."""
     q, k, v, beta, g, initial_state, skip, cu_seqlens = inputs
@@ -158,7 +164,7 @@ def _checked(
     checks.shape("skip", skip, (heads,))
     # Sizes are tensors in torch.jit.trace, whose powers would be of single precision.
     factor: Any = torch.sym_float(keys) ** -0.5 if scale is None else validate.number("scale", scale)
-    options = Options(factor, num_householder, validate.flag("use_qk_l2norm_in_kernel", normalize))
+    options = DeltaRuleOptions(factor, num_householder, validate.flag("use_qk_l2norm_in_kernel", normalize))
     if cu_seqlens is not None:
         cu_seqlens = cu_seqlens.to(torch.int64)
     results: tuple[Tensor, Tensor] | None
@@ -166,7 +172,7 @@ def _checked(
         results = fla_kernels.delta_rule(inputs._replace(cu_seqlens=cu_seqlens), options)
     else:
         wide = [None if t is None else checks.cast(t, compute) for t in (beta, g, initial_state, skip)]
-        converted: Inputs[Any] = Inputs._make([q, k, v, *wide, cu_seqlens])
+        converted: DeltaRuleInputs[Any] = DeltaRuleInputs._make([q, k, v, *wide, cu_seqlens])
         results = _ops.delta.in_place(converted, options) if in_place and initial_state is not None else None
         if results is None:
             results = _ops.delta.operator(converted, options)

@@ -31,14 +31,14 @@ def nearest_reflections(weight: Tensor, m: int, *, warn: bool) -> tuple[Tensor, 
     """
     tall = weight.mH if weight.shape[0] < weight.shape[1] else weight
     frame = _nearest_frame(tall)
-    *found, distance = _complex_reflections(frame, m) if weight.is_complex() else reflections(frame, m)
+    *parameters, distance = _complex_reflections(frame, m) if weight.is_complex() else reflections(frame, m)
     if warn and distance and frame is tall:
         warnings.warn(
             f"weight {tuple(weight.shape)} is orthogonal, but not made of {m} reflections: "
             f"the nearest such weight replaces it; entries change by up to {distance:.3g}",
             stacklevel=5,
         )
-    return tuple(found)
+    return tuple(parameters)
 
 
 def _nearest_frame(tall: Tensor) -> Tensor:
@@ -66,8 +66,8 @@ def reflections(frame: Tensor, m: int) -> tuple[Tensor, float]:
     Returns
     -------
     u : Tensor, shape (n, m)
-        If m reflections do not reach the frame, the reflections of the nearest frame that the largest singular values
-        of ``F - E`` give.
+        If m reflections do not reach the frame, those of the nearest frame by the largest singular values of
+        ``F - E``.
     distance : float
         The largest entry of the difference from ``frame``, 0 if it is no more than rounding.
     """

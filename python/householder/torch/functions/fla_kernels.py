@@ -14,7 +14,7 @@ from householder.torch._ops.route import EXPRESSION, RECORDED, route
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from householder.torch._ops.delta import Inputs, Options
+    from householder.torch._ops.delta import DeltaRuleInputs, DeltaRuleOptions
 
 _WIDEST = 256
 """The largest key width that the kernels accept."""
@@ -36,7 +36,7 @@ def takes(q: Tensor, k: Tensor, v: Tensor, g: Tensor | None) -> bool:
     return q.shape[3] <= _WIDEST and not (several and (grouped or by_channel))
 
 
-def delta_rule(inputs: Inputs[Tensor], options: Options) -> tuple[Tensor, Tensor]:
+def delta_rule(inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions) -> tuple[Tensor, Tensor]:
     """Compute a call that :func:`takes` has accepted."""
     q, beta, g, initial_state = inputs.q, inputs.beta, inputs.g, inputs.initial_state
     assert beta is not None

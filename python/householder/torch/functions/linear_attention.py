@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import householder
 from householder._base.docstrings import completed_by
-from householder.torch._ops.delta import Inputs
+from householder.torch._ops.delta import DeltaRuleInputs
 from householder.torch.functions import delta
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def linear_attention(
     True
     """
     return delta.run(
-        Inputs(q, k, v, None, g, initial_state, None, cu_seqlens),
+        DeltaRuleInputs(q, k, v, None, g, initial_state, None, cu_seqlens),
         scale=scale,
         num_householder=1,
         normalize=use_qk_l2norm_in_kernel,

@@ -99,12 +99,12 @@ def haar(
     return _tensors(householder.haar(n, m, rng, CORE_NAME[dtype], size=size), device)
 
 
-def _tensors(found: Any, device: Any) -> Tensor | tuple[Tensor, Tensor]:
+def _tensors(arrays: Any, device: Any) -> Tensor | tuple[Tensor, Tensor]:
     """Return reflections, or reflections and phases, as tensors."""
-    if isinstance(found, tuple):
-        u, phases = (torch.from_numpy(part).to(device) for part in found)
+    if isinstance(arrays, tuple):
+        u, phases = (torch.from_numpy(part).to(device) for part in arrays)
         return u, phases
-    return torch.from_numpy(found).to(device)
+    return torch.from_numpy(arrays).to(device)
 
 
 @completed_by(householder.nearest, "Tensor")

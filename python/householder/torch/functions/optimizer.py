@@ -127,13 +127,15 @@ def _check_reflections(u: Any) -> None:
 
 
 def _averages(u: Tensor, optimizer: Any) -> list[tuple[Tensor, int]]:
-    """Return the tensors, not scalars such as a step count, that the optimizer keeps for u, and their degrees."""
+    """Return the tensors that the optimizer holds for u, without scalars such as a step count, and their degrees."""
     degrees = next((_DEGREES[kind] for kind in type(optimizer).__mro__ if kind in _DEGREES), None)
     if degrees is None:
         known = ", ".join(kind.__name__ for kind in _DEGREES)
         raise TypeError(f"optimizer is {checks.kind_of(optimizer)}, expected one of {known}")
     averages = {
-        name: kept for name, kept in optimizer.state.get(u, {}).items() if isinstance(kept, Tensor) and kept.dim()
+        name: average
+        for name, average in optimizer.state.get(u, {}).items()
+        if isinstance(average, Tensor) and average.dim()
     }
     unknown = averages.keys() - degrees
     if unknown:
@@ -141,4 +143,4 @@ def _averages(u: Tensor, optimizer: Any) -> list[tuple[Tensor, int]]:
             f"optimizer is {checks.kind_of(optimizer)} that keeps {', '.join(sorted(unknown))} for u, "
             f"expected {', '.join(degrees)} only"
         )
-    return [(kept, degrees[name]) for name, kept in averages.items()]
+    return [(average, degrees[name]) for name, average in averages.items()]

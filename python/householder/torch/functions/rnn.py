@@ -11,7 +11,7 @@ from householder._base.linear_map import columns_of
 from householder.torch import _ops
 from householder.torch._base import checks
 from householder.torch._base.dtypes import HALF_TYPES
-from householder.torch._ops.rnn import Inputs, Options, reads_halves
+from householder.torch._ops.rnn import RnnInputs, RnnOptions, reads_halves
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,18 +61,18 @@ def rnn(
             [-2., -1.]], dtype=torch.float64)
     """
     u, tau, phases, form, is_adjoint = columns_of(u)
-    inputs = Inputs(u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes)
-    return sequence(inputs, Options(nonlinearity, negative_slope, is_adjoint, reverse, form, method))
+    inputs = RnnInputs(u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes)
+    return sequence(inputs, RnnOptions(nonlinearity, negative_slope, is_adjoint, reverse, form, method))
 
 
-def sequence(inputs: Inputs[Any], options: Options) -> tuple[Tensor, Tensor]:
-    """Check and convert what the operation ``rnn`` takes, and compute."""
+def sequence(inputs: RnnInputs[Any], options: RnnOptions) -> tuple[Tensor, Tensor]:
+    """Check and convert the arguments of the operation ``rnn``, and compute."""
     u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes = inputs
     nonlinearity, negative_slope, transpose, reverse, form, method = options
     validate.one_of("method", method, spec.SEQUENCE_METHODS)
     reverse = validate.direction(reverse, batch_sizes)
     validate.one_of("nonlinearity", nonlinearity, spec.NONLINEARITIES)
-    options = Options(nonlinearity, validate.slope(negative_slope), transpose, reverse, form, method)
+    options = RnnOptions(nonlinearity, validate.slope(negative_slope), transpose, reverse, form, method)
     compute = checks.operands(u, x=x, h0=h0, input_weight=input_weight, bias=bias, tau=tau)
     checks.tensor("x", x)
     n, _ = checks.columns(u, form, tau, phases)
@@ -104,12 +104,12 @@ def sequence(inputs: Inputs[Any], options: Options) -> tuple[Tensor, Tensor]:
 
     states = x.dtype if reads_halves(x) else compute
     types = (compute, states, states, compute, compute)
-    given = zip((u, sequences, h0, input_weight, bias), types, strict=True)
-    cast = [None if t is None else checks.cast(t, kind) for t, kind in given]
+    operands = zip((u, sequences, h0, input_weight, bias), types, strict=True)
+    cast = [None if t is None else checks.cast(t, kind) for t, kind in operands]
     if nonlinearity_bias is not None and u.dtype in HALF_TYPES:
         nonlinearity_bias = nonlinearity_bias.to(compute)
     tau = None if tau is None else checks.cast(tau, compute)
-    h, last = _ops.rnn.operator(Inputs._make([*cast, phases, nonlinearity_bias, tau, batch_sizes]), options)
+    h, last = _ops.rnn.operator(RnnInputs._make([*cast, phases, nonlinearity_bias, tau, batch_sizes]), options)
     if unbatched:
         h, last = h.squeeze(1), last.squeeze(0)
     return checks.cast(h, x.dtype), checks.cast(last, x.dtype)

@@ -25,14 +25,14 @@ def multiply(
     method: str = "auto",
 ) -> Tensor:
     """Multiply by the weight of shape ``sizes``, or by its adjoint, in O(n m) for each vector."""
-    wanted, given = reversed(sizes) if adjoint else sizes
+    out_size, in_size = reversed(sizes) if adjoint else sizes
     name = "output" if adjoint else "input"
-    checks.vectors(name, vectors, u, given)
-    if wanted > given:
-        vectors = nn.functional.pad(vectors, (0, wanted - given))
-    is_adjoint = given > wanted or (given == wanted and adjoint)
+    checks.vectors(name, vectors, u, in_size)
+    if out_size > in_size:
+        vectors = nn.functional.pad(vectors, (0, out_size - in_size))
+    is_adjoint = in_size > out_size or (in_size == out_size and adjoint)
     product = apply(Columns(u, phases=phases, is_adjoint=is_adjoint), vectors, method=method)
-    return product[..., :wanted] if wanted < given else product
+    return product[..., :out_size] if out_size < in_size else product
 
 
 def weight(u: Tensor, phases: Tensor | None, sizes: tuple[int, int]) -> Tensor:

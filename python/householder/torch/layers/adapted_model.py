@@ -65,7 +65,7 @@ def adapt(model: nn.Module, names: str | Iterable[str], num_reflections: int = 8
     if not patterns:
         raise ValueError("names is empty, expected at least one pattern for the names of layers")
     inside = {id(module.linear) for module in model.modules() if isinstance(module, OrthogonalAdapter)}
-    found: dict[str, nn.Module] = {}
+    layers: dict[str, nn.Module] = {}
     for pattern in patterns:
         matches = {name: module for name, module in model.named_modules() if _matches(name, pattern)}
         linear = {name: module for name, module in matches.items() if is_adaptable(module) and id(module) not in inside}
@@ -76,10 +76,10 @@ def adapt(model: nn.Module, names: str | Iterable[str], num_reflections: int = 8
                 if adapted
                 else f"{pattern!r} matches no name of a linear layer in the model, which has {_named(model)}"
             )
-        found |= linear
+        layers |= linear
     trained = [p for p in model.parameters() if p.requires_grad]
     adapters = {}
-    for name, module in found.items():
+    for name, module in layers.items():
         try:
             adapters[name] = OrthogonalAdapter(module, num_reflections, method)
         except (TypeError, ValueError) as error:
@@ -94,7 +94,7 @@ def adapt(model: nn.Module, names: str | Iterable[str], num_reflections: int = 8
     for module in model.modules():
         if hasattr(type(module), "save_pretrained"):
             vars(module).setdefault("save_pretrained", partial(_save_pretrained, module))
-    return list(found)
+    return list(layers)
 
 
 def adapter_state(model: nn.Module) -> dict[str, Tensor]:
@@ -247,13 +247,13 @@ def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
 
 
 def _users(model: nn.Module, weight: Tensor) -> int:
-    own = (module.named_parameters(recurse=False, remove_duplicate=False) for module in model.modules())
-    return sum(weight is p for parameters in own for _, p in parameters)
+    by_module = (module.named_parameters(recurse=False, remove_duplicate=False) for module in model.modules())
+    return sum(weight is p for parameters in by_module for _, p in parameters)
 
 
 def _adapters(model: nn.Module) -> Iterator[tuple[str, OrthogonalAdapter]]:
     checks.module("model", model)
-    found = [(name, module) for name, module in model.named_modules() if isinstance(module, OrthogonalAdapter)]
-    if not found:
+    adapters = [(name, module) for name, module in model.named_modules() if isinstance(module, OrthogonalAdapter)]
+    if not adapters:
         raise ValueError(f"{type(model).__name__} has no adapters: wrap its layers with householder.torch.adapt")
-    yield from found
+    yield from adapters

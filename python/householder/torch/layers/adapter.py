@@ -191,8 +191,8 @@ class OrthogonalAdapter(base.Layer):
 
     def _turn_weight(self, *, transpose: bool) -> None:
         linear = self.linear
-        own = *linear.named_parameters(recurse=False), *linear.named_buffers(recurse=False)
-        if "weight" not in dict(own):
+        tensors = *linear.named_parameters(recurse=False), *linear.named_buffers(recurse=False)
+        if "weight" not in dict(tensors):
             raise RuntimeError(
                 "the layer's weight is parametrized, and a computed weight cannot be multiplied by W: "
                 "remove its parametrizations first"

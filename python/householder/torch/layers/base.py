@@ -22,7 +22,7 @@ CONSTRAINTS = ("hard", "soft")
 
 
 class Layer(tracing.Opaque):
-    """A module whose real parameters stay real and whose complex ones stay complex, whatever it is converted to.
+    """A module whose real parameters stay real and whose complex ones stay complex, in every conversion.
 
     ``double()``, ``to(torch.complex64)`` and the like choose the precision of all of them. Half types give a
     complex layer complex64 and float32: no unitary layer computes in less.
@@ -52,8 +52,8 @@ class Layer(tracing.Opaque):
         """Make inputs of a complex layer complex; another check refuses inputs of higher precision."""
         if not self.is_complex or not isinstance(x, Tensor):
             return x
-        own: Any = self
-        kind: torch.dtype = own.reflections.dtype
+        layer: Any = self
+        kind: torch.dtype = layer.reflections.dtype
         loses_digits = kind is torch.complex64 and x.dtype in (torch.float64, torch.complex128)
         return x if loses_digits else x.to(kind)
 

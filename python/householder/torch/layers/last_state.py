@@ -124,8 +124,8 @@ class _LastState(Function):
                 part = part.detach().requires_grad_(ctx.needs_input_grad[3])
                 state = None if state is None else state.detach().requires_grad_()
                 last = functional_call(ctx.rnn, held, (part, state), tie_weights=False)[1]
-            wanted = [t for t in (part, state, *leaves) if t is not None and t.requires_grad]
-            torch.autograd.backward(last, grad, inputs=wanted)
+            inputs = [t for t in (part, state, *leaves) if t is not None and t.requires_grad]
+            torch.autograd.backward(last, grad, inputs=inputs)
             grad_parts.append(part.grad)
             grad = None if state is None else state.grad
         grad_sequence = torch.cat(grad_parts[::-1], ctx.dim) if ctx.needs_input_grad[3] else None

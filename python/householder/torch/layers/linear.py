@@ -1,4 +1,4 @@
-"""What linear layers share: ``W x + b`` without forming W, an orthogonal or unitary matrix or a frame of one."""
+"""The bases of linear layers: ``W x + b`` without forming W, an orthogonal or unitary matrix or a frame of one."""
 
 from __future__ import annotations
 

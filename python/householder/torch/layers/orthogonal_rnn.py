@@ -224,8 +224,8 @@ class OrthogonalRNN(RecurrentLayer):
                 values = {"weight_hh": (cell.matrix(), cell.reflections), "weight_ih": (cell.weight_ih, cell.weight_ih)}
                 if cell.bias is not None:
                     values |= {"bias_ih": (cell.bias, cell.bias), "bias_hh": (torch.zeros_like(cell.bias), cell.bias)}
-                for name, (value, own) in values.items():
-                    _set(getattr(rnn, f"{name}_{end}"), value, learn=own.requires_grad)
+                for name, (value, source) in values.items():
+                    _set(getattr(rnn, f"{name}_{end}"), value, learn=source.requires_grad)
         return rnn.train(self.training)
 
 

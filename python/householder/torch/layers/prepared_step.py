@@ -19,17 +19,17 @@ from householder.torch.layers.base import constrain
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from householder.torch._ops.rnn import Inputs, Options
+    from householder.torch._ops.rnn import RnnInputs, RnnOptions
 
-_FEW = 16
-"""Sequences whose steps run on the calling thread."""
+_MAX_BATCH_ON_CALLER = 16
+"""Up to this many sequences, a step does not wake other threads."""
 
 _known: WeakKeyDictionary[nn.Module, tuple[tuple[Any, ...], _core.Recurrence]] = WeakKeyDictionary()
 """The options of each cell, and the recurrence of its last parameters."""
 
 
-def step(cell: nn.Module, constraint: str, inputs: Inputs[Tensor], options: Options) -> Tensor | None:
-    """Return the state that follows, or None where another route must find it.
+def step(cell: nn.Module, constraint: str, inputs: RnnInputs[Tensor], options: RnnOptions) -> Tensor | None:
+    """Return the next state, or None if another route has to compute it.
 
     Parameters
     ----------
@@ -37,13 +37,13 @@ def step(cell: nn.Module, constraint: str, inputs: Inputs[Tensor], options: Opti
         Whose parameters these are.
     constraint : str
         On ``u_1``.
-    inputs : Inputs
+    inputs : RnnInputs
         Those of the operation ``rnn``, but with the latent u, ``x (B, d)`` and ``h0 (B, n)``, or ``(d,)`` and ``(n,)``.
-    options : Options
+    options : RnnOptions
         Those of the operation.
     """
     latent, x, h = inputs.u, inputs.x, inputs.h0
-    if h is None or route() is not EAGER or not latent.is_cpu or (x.shape[0] > _FEW and x.dim() == 2):
+    if h is None or route() is not EAGER or not latent.is_cpu or (x.shape[0] > _MAX_BATCH_ON_CALLER and x.dim() == 2):
         return None
     try:
         before, recurrence = _known.get(cell, ((), None))
@@ -54,8 +54,8 @@ def step(cell: nn.Module, constraint: str, inputs: Inputs[Tensor], options: Opti
                 return None
             if is_same:
                 return following
-        prepared = inputs._replace(u=constrain(latent, constraint), x=x.new_empty(0, 1, x.shape[-1]), h0=None)
-        _known[cell] = (constraint, *options), _core.Recurrence(prepared, options, latent)
+        parameters = inputs._replace(u=constrain(latent, constraint), x=x.new_empty(0, 1, x.shape[-1]), h0=None)
+        _known[cell] = (constraint, *options), _core.Recurrence(parameters, options, latent)
         return None
     except (AttributeError, RuntimeError, TypeError, ValueError):
         return None  # the checks of the arguments explain

@@ -12,7 +12,7 @@ from householder._base import spec, validate
 from householder._base.linear_map import Columns
 from householder.torch import _ops
 from householder.torch._base import autocast, checks, expressions, tracing
-from householder.torch._ops.rnn import Inputs, Options
+from householder.torch._ops.rnn import RnnInputs, RnnOptions
 from householder.torch.functions.apply import apply, matrix
 from householder.torch.functions.rnn import sequence
 from householder.torch.layers import base, prepared_step
@@ -22,7 +22,7 @@ _SMALL = 128 * 16
 
 
 class Sequences(NamedTuple):
-    """What a layer's cells run over: sequences of one length, perhaps from their ends, or packed ones."""
+    """The sequences that a layer's cells run over: of one length, perhaps from their ends, or packed."""
 
     batch_sizes: Tensor | None
     reverse: bool = False
@@ -68,16 +68,16 @@ class RecurrentCell(base.Layer):
         real_kind = base.real_type(dtype, is_complex=self.is_complex)
         kind = real_kind.to_complex() if self.is_complex else real_kind
 
-        def parameter(*shape: int, wanted: bool = True, real: bool = False) -> nn.Parameter | None:
+        def parameter(*shape: int, exists: bool = True, real: bool = False) -> nn.Parameter | None:
             dtype = real_kind if real else kind
-            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if wanted else None
+            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if exists else None
 
         self.register_parameter("reflections", parameter(n, self.num_reflections))
-        self.register_parameter("phases", parameter(n, wanted=self.is_complex, real=True))
+        self.register_parameter("phases", parameter(n, exists=self.is_complex, real=True))
         self.register_parameter("weight_ih", parameter(n, self.input_size))
-        self.register_parameter("bias", parameter(n, wanted=bias))
-        self.register_parameter("h0", parameter(n, wanted=learn_h0))
-        phi_bias = parameter(moduli, wanted=spec.NONLINEARITIES[nonlinearity].has_bias, real=True)
+        self.register_parameter("bias", parameter(n, exists=bias))
+        self.register_parameter("h0", parameter(n, exists=learn_h0))
+        phi_bias = parameter(moduli, exists=spec.NONLINEARITIES[nonlinearity].has_bias, real=True)
         self.register_parameter("nonlinearity_bias", phi_bias)
         self.reset_parameters()
 
@@ -114,20 +114,20 @@ class RecurrentCell(base.Layer):
             u = base.constrain(u, self.constraint)
         inputs, options = self._arguments(u, x, hx, batch_sizes, reverse)
         if batch_sizes is None:
-            done: tuple[Tensor, Tensor] | None = _ops.rnn.operator.attempt(inputs, options)
-            if done is not None:
-                return done
+            result: tuple[Tensor, Tensor] | None = _ops.rnn.operator.attempt(inputs, options)
+            if result is not None:
+                return result
         checks.of_layer(self.weight_ih, input=x, hx=hx)
         return sequence(inputs, options)
 
     def _arguments(
         self, u: Tensor, x: Tensor, hx: Tensor | None, batch_sizes: Tensor | None = None, reverse: bool = False
-    ) -> tuple[Inputs[Tensor], Options]:
+    ) -> tuple[RnnInputs[Tensor], RnnOptions]:
         """Return the arguments of the operation ``rnn``."""
         h0 = self.h0 if hx is None else hx
         parameters = self.weight_ih, self.bias, self.phases, self.nonlinearity_bias
-        options = Options(self.nonlinearity, self.negative_slope, False, reverse, "trapezoidal", self.method)
-        return Inputs(u, x, h0, *parameters, None, batch_sizes), options
+        options = RnnOptions(self.nonlinearity, self.negative_slope, False, reverse, "trapezoidal", self.method)
+        return RnnInputs(u, x, h0, *parameters, None, batch_sizes), options
 
     def _without_gradients(self, x: Tensor, hx: Tensor | None) -> Tensor | None:
         """Take one step; None if it needs gradients, checks, conversion or another route."""
@@ -137,8 +137,8 @@ class RecurrentCell(base.Layer):
         h = prepared_step.step(self, self.constraint, inputs, options)
         if h is None:
             u = base.constrain(self.reflections, self.constraint)
-            done = _ops.rnn.operator.attempt(inputs._replace(u=u, x=x.unsqueeze(0)), options)
-            h = None if done is None else done[1]
+            result = _ops.rnn.operator.attempt(inputs._replace(u=u, x=x.unsqueeze(0)), options)
+            h = None if result is None else result[1]
         return h
 
     def _one_step(self, input: Tensor, hx: Tensor | None) -> Tensor:  # noqa: A002
