@@ -1,6 +1,6 @@
 """Threads and memory of the process."""
 
-from householder import _core, _torch_library, _validate
+from householder import _core, _validate
 
 
 def set_num_threads(k: int) -> None:
@@ -26,7 +26,7 @@ def set_num_threads(k: int) -> None:
 def release_memory() -> None:
     """Return to the system the memory that is kept for later calls.
 
-    This is at most 128 MiB of workspaces, and as much for compiled graphs of torch.
+    This is at most 128 MiB of workspaces.
 
     Every other thread still keeps its own small blocks: at most 32, each below 4 KiB.
 
@@ -36,7 +36,6 @@ def release_memory() -> None:
     >>> hh.release_memory()
     """
     _core.release_memory()
-    _torch_library.release_memory()
 
 
 def get_num_threads() -> int:
