@@ -16,7 +16,7 @@ mod kept;
 mod kernel;
 mod matrix;
 #[allow(dead_code)] // only the core uses `Once::get`
-#[path = "../core/once.rs"]
+#[path = "../core/memory/once.rs"]
 mod once;
 mod rnn;
 mod signals;

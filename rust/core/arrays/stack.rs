@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use crate::view::Shared;
+use crate::arrays::view::Shared;
 
 /// What problems read.
 #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
 //! What the routines of this crate require of a number type: arithmetic, SIMD kernels and a wide precision.
 
 use crate::Operations;
-use crate::number::{Number, Real, c32, c64};
+use crate::numbers::number::{Number, Real, c32, c64};
 use crate::simd::element::Element;
 use crate::simd::epilogue::Tiles;
 

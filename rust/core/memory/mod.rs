@@ -1,12 +1,15 @@
 //! Workspace memory that reports exhaustion instead of aborting.
 
+pub mod once;
+pub mod recycle;
+pub mod workspace;
+
 use std::alloc::Layout;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use crate::error::{Error, Result};
-use crate::number::Number;
-use crate::recycle;
+use crate::numbers::number::Number;
 
 /// Alignment of every buffer: one cache line, one AVX-512 register.
 pub const ALIGNMENT: usize = 64;

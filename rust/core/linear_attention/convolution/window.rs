@@ -3,13 +3,13 @@
 use pulp::Simd;
 
 use super::operands::{BLOCK, Operands, Sizes};
+use crate::arrays::stored::StoredRows;
+use crate::arrays::view::View;
 use crate::error::Result;
-use crate::exponential::Exponential;
+use crate::memory::workspace::WorkRows;
+use crate::numbers::exponential::Exponential;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::lanes::{Lanes, unroll};
-use crate::stored::StoredRows;
-use crate::view::View;
-use crate::workspace::WorkRows;
 
 /// A block of channels.
 #[derive(Clone, Copy)]

@@ -5,15 +5,15 @@ use super::chunk_backward::{ChunkBackward, ChunkGradients};
 use super::forward::forward;
 use super::problem::{CHUNK, Cotangents, Gradients, Problem, Results, TaskPart, check_kept, expect, expect_rows};
 use super::solve::{Solved, State};
+use crate::arrays::stored::StoredRows;
+use crate::arrays::view::{Shared, View};
 use crate::error::Result;
-use crate::exponential::Exponential;
 use crate::memory::{Buffer, filled};
+use crate::numbers::exponential::Exponential;
 use crate::simd::fetch::{Fetch, prefetch_rows};
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::vector::{axpy, plain_dot};
-use crate::stored::StoredRows;
 use crate::threads::{Cancel, Context, num_threads, slices};
-use crate::view::{Shared, View};
 
 /// Columns of the state that are taken together. Sums over more of them are sums of these sums.
 const SLICE: usize = 128;

@@ -5,11 +5,11 @@
 
 use super::gram::Queries;
 use super::problem::{BLOCK, CHUNK};
-use crate::exponential::Exponential;
+use crate::arrays::view::View;
+use crate::numbers::exponential::Exponential;
 use crate::simd::isa::simd;
 use crate::simd::lanes::Lanes;
 use crate::simd::vector::plain_dot;
-use crate::view::View;
 
 /// The rows, decays and gradients of a chunk's channels. The gradients of rows and gates are added to.
 pub struct Channels<T> {

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use crate::error::{Error, Result};
 use crate::memory::{collected, filled};
-use crate::number::Number;
+use crate::numbers::number::Number;
 
 /// Rows of numbers to read. Slices have one row after the other. Rows at other distances are copied when they are read.
 ///

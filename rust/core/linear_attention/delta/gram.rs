@@ -4,11 +4,11 @@ use pulp::Simd;
 
 use super::decay::{decayed, longer};
 use super::problem::BLOCK;
-use crate::exponential::Exponential;
+use crate::arrays::view::View;
+use crate::numbers::exponential::Exponential;
 use crate::simd::isa::simd;
 use crate::simd::lanes::Lanes;
 use crate::simd::vector::sum_of_lanes;
-use crate::view::View;
 
 /// The positions of the queries of a chunk: query `i` comes after step `first + i * every`. Their rows come before those of
 /// the keys that erase, which read the state like queries.

@@ -1,8 +1,8 @@
 //! Real numbers with an exponential: those of the delta rule and of what layers compute around it.
 
 use crate::RealOperations;
-use crate::number::Real;
-use crate::scalar::Scalar;
+use crate::numbers::number::Real;
+use crate::numbers::scalar::Scalar;
 
 /// A real number with an exponential that loops can be vectorised over.
 pub trait Exponential: Scalar + Real + RealOperations {

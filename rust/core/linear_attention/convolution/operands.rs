@@ -1,9 +1,9 @@
 //! The sizes and arrays of a call, with all their checks.
 
+use crate::arrays::lengths::{flops, product, require};
+use crate::arrays::stored::{NumbersMut, Tokens};
 use crate::error::{Error, Result};
-use crate::exponential::Exponential;
-use crate::lengths::{flops, product, require};
-use crate::stored::{NumbersMut, Tokens};
+use crate::numbers::exponential::Exponential;
 
 /// Channels of a task: a window of them and the weights stay in the first-level cache.
 pub const BLOCK: usize = 512;

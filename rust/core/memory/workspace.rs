@@ -1,11 +1,11 @@
 //! Rows of workspace, for kernels that compute with one row after the other.
 
+use crate::arrays::stored::StoredRows;
+use crate::arrays::view::View;
 use crate::error::Result;
 use crate::memory::{Buffer, padded};
-use crate::number::{Number, Real};
+use crate::numbers::number::{Number, Real};
 use crate::simd::isa::InstructionSet;
-use crate::stored::StoredRows;
-use crate::view::View;
 
 /// Contiguous rows, padded to whole registers. Numbers beyond the width of a row are readable but meaningless.
 pub struct WorkRows<T: Number> {

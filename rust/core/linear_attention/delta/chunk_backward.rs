@@ -14,18 +14,18 @@ use super::gram::decay_products;
 use super::gram_backward::{Channels, between_blocks_back, channel_gates, pair_gates, within_blocks_back};
 use super::problem::{BLOCK, CHUNK, Problem};
 use super::solve::{Finite, Solved, State, Sweep, add_rows, sweep_back};
+use crate::arrays::stored::StoredRows;
+use crate::arrays::view::View;
 use crate::error::Result;
-use crate::exponential::Exponential;
 use crate::memory::filled;
+use crate::memory::workspace::WorkRows;
+use crate::numbers::exponential::Exponential;
 use crate::simd::epilogue::Store;
 use crate::simd::fetch::Fetch;
 use crate::simd::gemm::{gemm, gemm2};
 use crate::simd::isa::InstructionSet;
 use crate::simd::transpose::turned;
 use crate::simd::vector::dot;
-use crate::stored::StoredRows;
-use crate::view::View;
-use crate::workspace::WorkRows;
 
 /// Workspace and the gradients of a chunk.
 pub struct ChunkBackward<T: Exponential> {

@@ -17,16 +17,16 @@
 //! # Ok::<(), householder::Error>(())
 //! ```
 
+use crate::arrays::lengths::{flops, product, require};
+use crate::arrays::stored::{NumbersMut, Tokens};
+use crate::arrays::view::Shared;
 use crate::error::{Error, Result};
-use crate::exponential::Exponential;
-use crate::lengths::{flops, product, require};
 use crate::memory::Buffer;
+use crate::memory::workspace::WorkRows;
+use crate::numbers::exponential::Exponential;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::vector::dot;
-use crate::stored::{NumbersMut, Tokens};
 use crate::threads::Context;
-use crate::view::Shared;
-use crate::workspace::WorkRows;
 
 /// Rows of a task, whose contributions to `dw` are added up.
 const TASK: usize = 512;

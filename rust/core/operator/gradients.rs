@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use crate::diagonal::PhaseGradients;
+use crate::arrays::lengths;
+use crate::arrays::stack::StackMut;
 use crate::error::Result;
-use crate::lengths;
+use crate::numbers::scalar::Scalar;
 use crate::operator::Operator;
-use crate::scalar::Scalar;
-use crate::stack::StackMut;
+use crate::operator::diagonal::PhaseGradients;
 
 /// Gradients to be written; what is `None` is not computed.
 #[derive(Debug, Default)]

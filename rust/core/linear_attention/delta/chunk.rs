@@ -3,17 +3,17 @@
 use super::decay::{decayed, longer};
 use super::gram::{Queries, decay_products, decays, within_blocks};
 use super::problem::{BLOCK, CHUNK, Problem};
+use crate::arrays::stored::StoredRows;
+use crate::arrays::view::View;
 use crate::error::Result;
-use crate::exponential::Exponential;
 use crate::memory::filled;
+use crate::memory::workspace::WorkRows;
+use crate::numbers::exponential::Exponential;
 use crate::simd::epilogue::Store;
 use crate::simd::gemm::gemm;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::transpose::turned;
 use crate::simd::vector::dot;
-use crate::stored::StoredRows;
-use crate::view::View;
-use crate::workspace::WorkRows;
 
 /// Added to the sum of squares of a row that is normalised.
 pub const EPSILON: f64 = 1e-6;

@@ -1,18 +1,22 @@
 //! `W = W_1 D` of one problem, or of many of one size: what every operation takes, with the checks of its shape.
 
+pub(crate) mod diagonal;
+pub(crate) mod form;
+pub(crate) mod gradients;
+
 use std::borrow::Cow;
 use std::ops::Range;
 
+use crate::arrays::lengths::{self, Length, flops, product};
+use crate::arrays::rows::Rows;
+use crate::arrays::view::Shape;
 use crate::error::{Error, Result};
-pub use crate::form::Form;
-use crate::lengths::{self, Length, flops, product};
 use crate::memory::{Buffer, collected, filled};
 use crate::method::{Costs, Method};
-use crate::number::{Number, Real};
-use crate::rows::Rows;
-use crate::scalar::Scalar;
+use crate::numbers::number::{Number, Real};
+use crate::numbers::scalar::Scalar;
 use crate::simd::isa::{InstructionSet, simd};
-use crate::view::Shape;
+pub use form::Form;
 
 /// Products `W` of reflections, one for each problem, or their adjoints `W*`.
 ///
@@ -403,7 +407,7 @@ impl<T: Scalar> Widened<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::number::c64;
+    use crate::numbers::number::c64;
 
     #[test]
     fn impossible_shapes_are_refused() {

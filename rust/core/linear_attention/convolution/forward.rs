@@ -2,12 +2,12 @@
 
 use super::operands::{Operands, Sizes};
 use super::window::{AHEAD, ChannelBlock, Weights, Window, rows_of};
+use crate::arrays::stored::NumbersMut;
 use crate::error::Result;
-use crate::exponential::Exponential;
+use crate::memory::workspace::WorkRows;
+use crate::numbers::exponential::Exponential;
 use crate::simd::isa::simd;
-use crate::stored::NumbersMut;
 use crate::threads::Context;
-use crate::workspace::WorkRows;
 
 /// Tokens of a task. Its window begins with those before.
 const SLICE: usize = 512;

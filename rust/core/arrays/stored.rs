@@ -5,13 +5,13 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use crate::arrays::lengths::product;
+use crate::arrays::view::View;
 use crate::error::{Error, Result};
-use crate::lengths::product;
 use crate::memory::ALIGNMENT;
-use crate::number::Real;
+use crate::numbers::number::Real;
 use crate::simd::fetch::{Fetch, prefetch_rows};
 use crate::simd::isa::{InstructionSet, simd};
-use crate::view::View;
 
 /// Numbers to read.
 #[derive(Clone, Copy, Debug)]

@@ -3,15 +3,15 @@
 use super::chunk::{Decayed, EPSILON, Keys, exponentials};
 use super::problem::{CHUNK, Gate, Places, Problem, Results, TaskPart};
 use super::solve::{Solved, State};
+use crate::arrays::view::{Shared, View};
 use crate::error::Result;
-use crate::exponential::Exponential;
+use crate::memory::workspace::WorkRows;
+use crate::numbers::exponential::Exponential;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::lanes::{Lanes, max_rows, unroll};
 use crate::simd::pack::ROWS;
 use crate::simd::vector::dot;
 use crate::threads::{Cancel, Context, num_threads};
-use crate::view::{Shared, View};
-use crate::workspace::WorkRows;
 
 /// Runs all sequences.
 pub fn forward<T: Exponential>(

@@ -6,17 +6,17 @@
 
 use super::chunk::{Decayed, Keys, decay_rows};
 use super::problem::{CHUNK, Places, Problem, TaskPart};
+use crate::arrays::stored::StoredRows;
+use crate::arrays::view::{Shared, View};
 use crate::error::Result;
-use crate::exponential::Exponential;
+use crate::memory::workspace::WorkRows;
+use crate::numbers::exponential::Exponential;
 use crate::simd::epilogue::Store;
 use crate::simd::fetch::Fetch;
 use crate::simd::gemm::gemm;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::lanes::Lanes;
 use crate::simd::vector::sum_of_lanes;
-use crate::stored::StoredRows;
-use crate::view::{Shared, View};
-use crate::workspace::WorkRows;
 
 /// The systems of a chunk, solved.
 pub struct Solved<T: Exponential> {

@@ -1,6 +1,6 @@
 //! Products with decays.
 
-use crate::exponential::Exponential;
+use crate::numbers::exponential::Exponential;
 
 /// A number or a decay times a decay; zero where that would be subnormal. Processors take a hundred times as long for such
 /// numbers, and strong gates make many: a chunk's decays fall by the same factor at each step.

@@ -1,11 +1,11 @@
 //! Gradients of the diagonal factor `D` of `W = W_1 D`: of `u_1` on the last coordinate, or of phases (Corollary 1).
 
+use crate::arrays::stack::StackMut;
 use crate::error::Result;
 use crate::memory::filled;
-use crate::number::Number;
+use crate::numbers::number::Number;
+use crate::numbers::scalar::Scalar;
 use crate::operator::{Diagonal, Operator, Reflections};
-use crate::scalar::Scalar;
-use crate::stack::StackMut;
 
 /// Gradient of `u_1` or of the phases, from `q = W_1* b` and `a = D p`.
 pub struct DiagonalSum<T: Scalar> {

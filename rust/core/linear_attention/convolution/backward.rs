@@ -3,15 +3,15 @@
 
 use super::operands::{Operands, Sizes};
 use super::window::{AHEAD, ChannelBlock, Weights, Window, rows_of};
+use crate::arrays::lengths::require;
+use crate::arrays::stored::{NumbersMut, Tokens};
+use crate::arrays::view::{Shared, View};
 use crate::error::Result;
-use crate::exponential::Exponential;
-use crate::lengths::require;
 use crate::memory::Buffer;
+use crate::memory::workspace::WorkRows;
+use crate::numbers::exponential::Exponential;
 use crate::simd::isa::simd;
-use crate::stored::{NumbersMut, Tokens};
 use crate::threads::Context;
-use crate::view::{Shared, View};
-use crate::workspace::WorkRows;
 
 /// Tokens whose contributions to `dw` are added up before they join those of the others, which keeps sums exact.
 const RUN: usize = 64;

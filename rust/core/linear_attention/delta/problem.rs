@@ -2,12 +2,12 @@
 
 use std::ops::{Deref, Range};
 
+use crate::arrays::lengths::{self, flops, require};
+use crate::arrays::stored::{NumbersMut, StoredRows, Tokens};
+use crate::arrays::view::{Shared, View};
 use crate::error::{Error, Result};
-use crate::exponential::Exponential;
-use crate::lengths::{self, flops, require};
 use crate::memory::collected;
-use crate::stored::{NumbersMut, StoredRows, Tokens};
-use crate::view::{Shared, View};
+use crate::numbers::exponential::Exponential;
 
 /// Steps of a chunk. More steps cost arithmetic within the chunk; fewer steps move the state through memory more often.
 pub const CHUNK: usize = 32;
