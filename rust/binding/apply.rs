@@ -1,4 +1,5 @@
-//! `W h`, `W* h` and their gradients: `u (.., n, m)`, `h (.., n)`, `tau (.., m)`, `phases (n)`.
+//! `W h`, `W* h` and their gradients: `u (.., n, m)`, `h (.., n)`, `tau (.., m)`, `phases (n)`. The tape of Algorithm 1 has the
+//! vectors between reflections.
 
 use householder::apply::{self, Gradients, Saved};
 use householder::method::Method;
@@ -9,16 +10,18 @@ use crate::by_dtype;
 use crate::columns::Columns;
 use crate::dtype::ArrayNumber;
 use crate::kept::{Held, Kept, fitting};
-use crate::operands::{Caller, Operands};
+use crate::operands::{Arrays, Operands};
 use crate::options;
 use crate::refusal::{Reading, Refusal};
 
 /// Slots of operands, and of the result of a forward pass. Results of a backward pass are gradients.
 pub const OPERANDS: [&str; 5] = ["u", "tau", "h", "grad_c", "phases"];
 pub const GRADIENTS: [&str; 4] = ["grad_u", "grad_tau", "grad_h", "grad_phases"];
+/// With a tape, which is an operand of the backward pass beside the gradient in the place of `h`.
+pub const OF_TAPE: [&str; 5] = ["u", "tau", "grad_c", "tape", "phases"];
 pub const TAU: usize = 1;
 pub const H: usize = 2;
-pub const GRAD: usize = 3;
+const GRAD: usize = 3;
 const PHASES: usize = 4;
 
 /// The matrices of a call, with `rows` vectors each.
@@ -60,14 +63,18 @@ impl ApplyCall {
     pub fn vectors(&self) -> [usize; 3] {
         [self.columns.count, self.rows, self.columns.n]
     }
+
+    fn tape(&self) -> [usize; 3] {
+        [self.rows, self.columns.m + 1, self.columns.n]
+    }
 }
 
 /// `c`, and what is kept.
-pub fn forward<'a>(caller: &impl Caller<'a>, call: &ApplyCall, keep: bool) -> Reading<Option<Kept>> {
-    by_dtype!(caller.dtype(H)?, |T| {
-        let (w, h) = (call.operator::<T>(caller)?, caller.needed(H, "h", &call.vectors())?);
-        let Some(out) = caller.write(0, &call.vectors())? else { return Ok(None) };
-        let saved = caller.run(|context| {
+pub fn forward(arrays: &Arrays<'_>, call: &ApplyCall, keep: bool) -> Reading<Option<Kept>> {
+    by_dtype!(arrays.dtype(H), |T| {
+        let (w, h) = (call.operator::<T>(arrays)?, arrays.needed(H, "h", &call.vectors())?);
+        let Some(out) = arrays.write(0, &call.vectors())? else { return Ok(None) };
+        let saved = arrays.run(|context| {
             if keep {
                 return apply::forward_and_save(context, &w, h, out);
             }
@@ -78,17 +85,53 @@ pub fn forward<'a>(caller: &impl Caller<'a>, call: &ApplyCall, keep: bool) -> Re
 }
 
 /// The gradients of `u`, `h`, phases and `tau`, those that are wanted.
-pub fn backward<'a>(caller: &impl Caller<'a>, call: &ApplyCall, kept: Option<&Held>) -> Reading<()> {
-    by_dtype!(caller.dtype(H)?, |T| {
-        let (w, vectors, Columns { count, n, m, .. }) = (call.operator::<T>(caller)?, call.vectors(), &call.columns);
-        let (h, g) = (caller.needed(H, "h", &vectors)?, caller.needed(GRAD, "grad_c", &vectors)?);
+pub fn backward(arrays: &Arrays<'_>, call: &ApplyCall, kept: Option<&Held>) -> Reading<()> {
+    by_dtype!(arrays.dtype(H), |T| {
+        let (w, vectors, Columns { count, n, m, .. }) = (call.operator::<T>(arrays)?, call.vectors(), &call.columns);
+        let (h, g) = (arrays.needed(H, "h", &vectors)?, arrays.needed(GRAD, "grad_c", &vectors)?);
         let gradients = Gradients {
-            u: caller.write(0, &call.columns.shape())?,
-            tau: caller.write(TAU, &[*count, *m])?,
-            h: caller.write(H, &vectors)?,
-            phases: caller.write(3, &[*n])?,
+            u: arrays.write(0, &call.columns.shape())?,
+            tau: arrays.write(TAU, &[*count, *m])?,
+            h: arrays.write(H, &vectors)?,
+            phases: arrays.write(3, &[*n])?,
         };
         let saved = fitting(kept, |saved: &Saved<T>| saved.check(&w, call.rows).is_ok());
-        caller.run(|context| apply::backward(context, &w, h, g, gradients, saved))
+        arrays.run(|context| apply::backward(context, &w, h, g, gradients, saved))
+    })
+}
+
+/// The gradient of `W h`, in the result `grad`, becomes that of `h`. The other result is the gradient of `u`.
+pub fn backward_in_place(arrays: &Arrays<'_>, call: &ApplyCall, kept: Option<&Held>) -> Reading<()> {
+    by_dtype!(arrays.dtype(H), |T| {
+        let (w, h) = (call.operator::<T>(arrays)?, arrays.needed(H, "h", &call.vectors())?);
+        let grad = arrays.write(0, &call.vectors())?.unwrap_or_default();
+        let gradients = Gradients { u: arrays.write(1, &call.columns.shape())?, ..Gradients::default() };
+        let saved = fitting(kept, |saved: &Saved<T>| !saved.is_matrix() && saved.check(&w, call.rows).is_ok());
+        arrays.run(|context| apply::backward_in_place(context, &w, h, grad, gradients, saved))
+    })
+}
+
+/// Algorithm 1 of the paper. The result is the tape.
+pub fn forward_tape(arrays: &Arrays<'_>, call: &ApplyCall) -> Reading<()> {
+    by_dtype!(arrays.dtype(H), |T| {
+        let (w, h) = (call.operator::<T>(arrays)?, arrays.needed(H, "h", &call.vectors())?);
+        let tape = arrays.write(0, &call.tape())?.unwrap_or_default();
+        arrays.run(|context| apply::forward_tape(context, &w, h, tape))
+    })
+}
+
+/// The gradients of `u`, `h` and phases, those that are wanted.
+pub fn backward_tape(arrays: &Arrays<'_>, call: &ApplyCall) -> Reading<()> {
+    by_dtype!(arrays.dtype(H), |T| {
+        let w = call.operator::<T>(arrays)?;
+        let g = arrays.needed(H, "grad_c", &call.vectors())?;
+        let tape = arrays.needed(GRAD, "tape", &call.tape())?;
+        let gradients = Gradients {
+            u: arrays.write(0, &call.columns.shape())?,
+            tau: None,
+            h: arrays.write(H, &call.vectors())?,
+            phases: arrays.write(3, &[call.columns.n])?,
+        };
+        arrays.run(|context| apply::backward_tape(context, &w, tape, g, gradients))
     })
 }

@@ -6,10 +6,18 @@ use std::ops::{Deref, Range};
 use householder::advise_huge_pages;
 use householder::error::Result;
 use householder::stored::{Numbers, NumbersMut, Tokens};
-use householder::threads::Context;
 
 use crate::dtype::{ArrayNumber, DType};
 use crate::refusal::{Reading, Refusal};
+
+/// The library that an array is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    NumPy,
+    Torch,
+    /// Which tells the whole shape; see [`AnyArray::require_exactly`].
+    Xla,
+}
 
 /// An array's memory and the part of its shape that describes a problem.
 pub struct Header {
@@ -21,7 +29,7 @@ pub struct Header {
     axes: [(usize, i64); 4],
     pub dims: usize,
     pub len: usize,
-    pub is_tensor: bool,
+    pub origin: Origin,
     /// Numbers from the first to the last in memory.
     reach: usize,
     pub is_contiguous: bool,
@@ -41,7 +49,7 @@ impl Header {
             axes,
             dims: shape.len(),
             len: product(shape),
-            is_tensor: true,
+            origin: Origin::Torch,
             reach: ends.fold(1, |reach, end| reach.saturating_add(end.unsigned_abs() as usize)),
             is_contiguous: is_contiguous(shape, strides),
             is_writable: true,
@@ -81,6 +89,9 @@ impl Header {
     }
 }
 
+/// What a call computes. It is told whom to ask whether to stop.
+pub type Work<'a> = dyn FnMut(&mut dyn FnMut() -> bool) -> Result<()> + Send + 'a;
+
 /// An array of some library. Its numbers must stay valid and unmoved for the call, which holds a reference to it.
 pub trait AnyArray: Deref<Target = Header> {
     /// Says what was given, for messages.
@@ -89,48 +100,63 @@ pub trait AnyArray: Deref<Target = Header> {
     /// The type, as its library writes it.
     fn type_name(&self) -> Reading<String>;
 
-    /// Whether it has these leading axes of another one, as far as is known.
-    fn is_led_by(&self, _other: &Self, _axes: usize) -> bool {
-        true
+    /// The sizes of so many leading axes, if they are known.
+    fn leading(&self, _axes: usize) -> Option<Vec<usize>> {
+        None
+    }
+
+    /// Requires this type and this shape, where its library tells the whole shape.
+    fn require_exactly(&self, _name: &str, _dtype: DType, _shape: &[usize]) -> Reading<()> {
+        Ok(())
     }
 
     /// Runs `work` as a call of its library.
-    fn run<R: Send>(work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> Reading<R>;
+    fn run(&self, work: &mut Work<'_>) -> Reading<()>;
+}
+
+impl dyn AnyArray + '_ {
+    /// Whether it has these leading axes of another one, as far as is known.
+    pub fn is_led_by(&self, other: &dyn AnyArray, axes: usize) -> bool {
+        self.leading(axes) == other.leading(axes)
+    }
 
     /// `len` numbers.
-    fn slice<T: ArrayNumber>(&self, name: &str, len: usize) -> Reading<&'static [T]> {
-        self.require(name, T::DTYPE, len)?;
-        self.require_layout(name, self.is_contiguous && self.is_aligned::<T>())?;
-        Ok(self.numbers(len))
+    pub fn slice<T: ArrayNumber>(&self, name: &str, len: usize) -> Reading<&'static [T]> {
+        let header: &Header = self; // asked for once, because each time is a call
+        self.require(header, name, T::DTYPE, len)?;
+        self.require_layout(header, name, header.is_contiguous && header.is_aligned::<T>())?;
+        Ok(header.numbers(len))
     }
 
     /// `len` numbers to be overwritten.
-    fn slice_mut<T: ArrayNumber>(&self, name: &str, len: usize) -> Reading<&'static mut [T]> {
-        self.require(name, T::DTYPE, len)?;
-        self.require_layout(name, self.is_contiguous && self.is_aligned::<T>())?;
-        self.overwritten(name)
+    pub fn slice_mut<T: ArrayNumber>(&self, name: &str, len: usize) -> Reading<&'static mut [T]> {
+        let header: &Header = self;
+        self.require(header, name, T::DTYPE, len)?;
+        self.require_layout(header, name, header.is_contiguous && header.is_aligned::<T>())?;
+        header.overwritten(name)
     }
 
     /// The vectors `(steps, batch, width)` at fixed strides: the memory that they span and the strides of steps and
     /// sequences. `span` gives its length from the strides. None where the vectors are contiguous rows.
-    fn strided<T: ArrayNumber>(
+    pub fn strided<T: ArrayNumber>(
         &self,
         name: &str,
         len: usize,
         span: impl FnOnce([usize; 2]) -> usize,
     ) -> Reading<Option<(&'static [T], [usize; 2])>> {
-        let [_, (_, step), (_, sequence), (_, one)] = self.axes;
-        if self.is_contiguous || self.dims != 3 || one != 1 || step < 0 || sequence < 0 {
+        let header: &Header = self;
+        let [_, (_, step), (_, sequence), (_, one)] = header.axes;
+        if header.is_contiguous || header.dims != 3 || one != 1 || step < 0 || sequence < 0 {
             return Ok(None);
         }
-        self.require(name, T::DTYPE, len)?;
-        self.require_layout(name, self.is_aligned::<T>())?;
+        self.require(header, name, T::DTYPE, len)?;
+        self.require_layout(header, name, header.is_aligned::<T>())?;
         let strides = [step as usize, sequence as usize];
         Ok(Some((self.numbers(if len == 0 { 0 } else { span(strides) }), strides)))
     }
 
     /// Rows `(batch, tokens, heads, width)` of contiguous numbers, which may have 16 bits. One head may have no axis.
-    fn tokens<T: ArrayNumber>(&self, name: &str, len: usize) -> Reading<Tokens<'static, T>> {
+    pub fn tokens<T: ArrayNumber>(&self, name: &str, len: usize) -> Reading<Tokens<'static, T>> {
         self.require_kind::<T>(name, len)?;
         let axes = match self.dims {
             3 => [self.axes[1], self.axes[2], (1, 0), self.axes[3]],
@@ -140,7 +166,7 @@ pub trait AnyArray: Deref<Target = Header> {
             (axes.map(|(size, _)| size), axes.map(|(size, stride)| if size > 1 { stride } else { 0 }));
         let is_row = sizes[3] <= 1 || strides[3] == 1;
         let fits = matches!(self.dims, 3 | 4) && is_row && strides.iter().all(|&stride| stride >= 0);
-        self.require_layout(name, (self.is_contiguous || fits) && self.is_aligned_as::<T>())?;
+        self.require_layout(self, name, (self.is_contiguous || fits) && self.is_aligned_as::<T>())?;
         let numbers = match self.dtype {
             DType::BFloat16 => Numbers::BFloat16(self.numbers(self.reach)),
             DType::Float16 => Numbers::Float16(self.numbers(self.reach)),
@@ -153,9 +179,9 @@ pub trait AnyArray: Deref<Target = Header> {
     }
 
     /// Contiguous numbers to be overwritten, which may have 16 bits.
-    fn numbers_mut<T: ArrayNumber>(&self, name: &str, len: usize) -> Reading<NumbersMut<'static, T>> {
+    pub fn numbers_mut<T: ArrayNumber>(&self, name: &str, len: usize) -> Reading<NumbersMut<'static, T>> {
         self.require_kind::<T>(name, len)?;
-        self.require_layout(name, self.is_contiguous && self.is_aligned_as::<T>())?;
+        self.require_layout(self, name, self.is_contiguous && self.is_aligned_as::<T>())?;
         Ok(match self.dtype {
             DType::BFloat16 => NumbersMut::BFloat16(self.overwritten(name)?),
             DType::Float16 => NumbersMut::Float16(self.overwritten(name)?),
@@ -164,7 +190,7 @@ pub trait AnyArray: Deref<Target = Header> {
     }
 
     /// Integers along one axis.
-    fn integers(&self, name: &str) -> Reading<&'static [i64]> {
+    pub fn integers(&self, name: &str) -> Reading<&'static [i64]> {
         if self.dtype != DType::Int64 || self.dims != 1 || !self.is_contiguous || !self.is_aligned::<i64>() {
             let given = self.describe()?;
             return Err(Refusal::Type(format!("{name}: expected int64 numbers along one axis, got {given}")));
@@ -173,10 +199,18 @@ pub trait AnyArray: Deref<Target = Header> {
     }
 
     /// Requires `count` arrays of this shape, which `axes` leading axes enumerate, those of `first`.
-    fn require_shape(&self, name: &str, first: &Self, (count, axes): (usize, usize), shape: &[usize]) -> Reading<()> {
-        let len = size(&[&[count], shape].concat())?;
-        let fits = self.dims == axes + shape.len() && self.last[3 - shape.len()..] == *shape && self.len == len;
-        if fits && self.is_led_by(first, axes) {
+    pub fn require_shape(
+        &self,
+        name: &str,
+        first: &dyn AnyArray,
+        (count, axes): (usize, usize),
+        shape: &[usize],
+    ) -> Reading<()> {
+        let header: &Header = self;
+        let fits = header.dims == axes + shape.len()
+            && header.last[3 - shape.len()..] == *shape
+            && header.len == size(shape)?.saturating_mul(count);
+        if fits && (axes == 0 || self.is_led_by(first, axes)) {
             return Ok(());
         }
         let lead = if axes == 0 { "" } else { "(.., ) + " };
@@ -186,24 +220,24 @@ pub trait AnyArray: Deref<Target = Header> {
     /// Requires `len` numbers of a type, or of 16 bits in place of `f32`.
     fn require_kind<T: ArrayNumber>(&self, name: &str, len: usize) -> Reading<()> {
         let is_half = T::DTYPE == DType::Float32 && self.dtype.is_half();
-        self.require(name, if is_half { self.dtype } else { T::DTYPE }, len)
+        self.require(self, name, if is_half { self.dtype } else { T::DTYPE }, len)
     }
 
-    fn require(&self, name: &str, dtype: DType, len: usize) -> Reading<()> {
-        if self.dtype != dtype {
+    fn require(&self, header: &Header, name: &str, dtype: DType, len: usize) -> Reading<()> {
+        if header.dtype != dtype {
             let given = self.type_name()?;
-            if self.is_tensor {
+            if header.origin == Origin::Torch {
                 let remedy = "convert modules before the forward or after the backward pass";
                 return Err(Refusal::Runtime(format!("{name} is {given}, expected torch.{dtype}: {remedy}")));
             }
             return Err(Refusal::Type(format!("{name}: expected a native {dtype} array, got {given}")));
         }
-        if self.len == len { Ok(()) } else { Err(self.refusal(name, len)?) }
+        if header.len == len { Ok(()) } else { Err(self.refusal(name, len)?) }
     }
 
     /// Requires a layout that the core reads. The dispatcher lays out tensors.
-    fn require_layout(&self, name: &str, fits: bool) -> Reading<()> {
-        match (fits, self.is_tensor) {
+    fn require_layout(&self, header: &Header, name: &str, fits: bool) -> Reading<()> {
+        match (fits, header.origin == Origin::Torch) {
             (true, _) => Ok(()),
             (false, true) => Err(Refusal::Foreign),
             (false, false) => Err(self.refusal(name, self.len)?),

@@ -2,7 +2,7 @@
 
 use householder::operator::{Form, Operator};
 
-use crate::array::{AnyArray, size};
+use crate::array::{AnyArray, Header, size};
 use crate::dtype::ArrayNumber;
 use crate::operands::Operands;
 use crate::options;
@@ -21,15 +21,16 @@ pub struct Columns {
 
 impl Columns {
     /// Those of `u`.
-    pub fn of(u: &impl AnyArray, shape: &str, has_tau: bool) -> Reading<Self> {
+    pub fn of(u: &dyn AnyArray, shape: &str, has_tau: bool) -> Reading<Self> {
         let form = options::form(shape, has_tau)?;
-        let [_, n, m] = u.last;
-        if u.dims < 2 || n < 1 || m < 1 || (m > n && form != Form::Full) {
+        let header: &Header = u;
+        let [_, n, m] = header.last;
+        if header.dims < 2 || n < 1 || m < 1 || (m > n && form != Form::Full) {
             let most = if form == Form::Full { "" } else { " <= n" };
             let given = u.describe()?;
             return Err(Refusal::invalid(format!("expected u (.., n, m) with 1 <= m{most}, got {given}")));
         }
-        Ok(Self { count: u.len / size(&[n, m])?, axes: u.dims - 2, n, m, form, has_tau })
+        Ok(Self { count: header.len / size(&[n, m])?, axes: header.dims - 2, n, m, form, has_tau })
     }
 
     /// Those of `u (count, n, m)`, which the core checks.
@@ -39,7 +40,8 @@ impl Columns {
 
     /// Requires the shape of `tau`.
     pub fn require_tau<A: AnyArray>(&self, u: &A, tau: Option<&A>) -> Reading<()> {
-        tau.map_or(Ok(()), |tau| tau.require_shape("tau", u, (self.count, self.axes), &[self.m]))
+        let Some(tau) = tau else { return Ok(()) };
+        (tau as &dyn AnyArray).require_shape("tau", u, (self.count, self.axes), &[self.m])
     }
 
     /// The shape of `u`.

@@ -7,9 +7,10 @@ use std::ops::Range;
 use householder::delta::{self, Cotangents, Gate, Gradients, Operands, Problem, Results, Sizes};
 use householder::exponential::Exponential;
 
+use crate::array::AnyArray;
 use crate::by_dtype;
 use crate::dtype::ArrayNumber;
-use crate::operands::{Axes, Caller, Named, given, named};
+use crate::operands::{Arrays, Axes, Named, Operands as _, given, named};
 use crate::refusal::{Reading, Refusal};
 
 /// Slots of operands, and of their gradients. `skip`, which XLA does not have, follows what a backward pass takes.
@@ -19,7 +20,7 @@ pub const GRADIENTS: [&str; 7] =
 const SKIP: [usize; 2] = [9, 6];
 
 /// The seven operands of a forward pass, in the order of their gradients, and three of a backward pass, in their slots.
-pub fn slots<'x, A>(inputs: &'x [Option<A>], others: [Option<&'x A>; 3]) -> [Named<'x, A>; 10] {
+pub fn slots<'x, A: AnyArray>(inputs: &'x [Option<A>], others: [Option<&'x A>; 3]) -> [Named<'x>; 10] {
     let (skip, inputs) = inputs.split_last().expect("seven operands");
     named(OPERANDS, inputs.iter().map(Option::as_ref).chain(others).chain([skip.as_ref()]))
 }
@@ -74,7 +75,7 @@ impl DeltaCall {
         [self.kept[0], self.kept[1], value_heads, key_width, value_width]
     }
 
-    fn problem<'a, T: ArrayNumber + Exponential>(self, operands: &impl Caller<'a>) -> Reading<Problem<'a, T>> {
+    fn problem<T: ArrayNumber + Exponential>(self, operands: &Arrays<'_>) -> Reading<Problem<'static, T>> {
         let gate = match operands.read(4, "g", &self.shape(4))? {
             None => Gate::None,
             Some(g) if self.by_channel => Gate::Channel(g),
@@ -97,39 +98,39 @@ impl DeltaCall {
 }
 
 /// Results are outputs, final states and the states for the backward pass. `in_place`: the final states hold the initial ones.
-pub fn forward<'a>(caller: &impl Caller<'a>, call: DeltaCall, in_place: bool) -> Reading<()> {
-    by_dtype!(caller.dtype(0)?.computed(), real, |T| {
+pub fn forward(arrays: &Arrays<'_>, call: DeltaCall, in_place: bool) -> Reading<()> {
+    by_dtype!(arrays.dtype(0).computed(), real, |T| {
         let results = Results {
-            out: caller.numbers_mut(0, &call.out())?,
-            last: caller.write(1, &call.shape(5))?,
+            out: arrays.numbers_mut(0, &call.out())?,
+            last: arrays.write(1, &call.shape(5))?,
             in_place,
-            kept: caller.write(2, &call.kept())?,
+            kept: arrays.write(2, &call.kept())?,
         };
-        let problem = call.problem::<T>(caller)?;
-        caller.run(|context| delta::forward(context, &problem, results))
+        let problem = call.problem::<T>(arrays)?;
+        arrays.run(|context| delta::forward(context, &problem, results))
     })
 }
 
 /// Gradients of the operands, those that are wanted. Further operands are the states that the forward pass kept, and the
 /// gradients of outputs and of final states.
-pub fn backward<'a>(caller: &impl Caller<'a>, call: DeltaCall) -> Reading<()> {
-    by_dtype!(caller.dtype(0)?.computed(), real, |T| {
+pub fn backward(arrays: &Arrays<'_>, call: DeltaCall) -> Reading<()> {
+    by_dtype!(arrays.dtype(0).computed(), real, |T| {
         let cotangents = Cotangents {
-            out: caller.tokens(7, "grad_out", &call.out())?,
-            last: caller.read(8, "grad_last", &call.shape(5))?,
+            out: arrays.tokens(7, "grad_out", &call.out())?,
+            last: arrays.read(8, "grad_last", &call.shape(5))?,
         };
-        let wanted = |slot: usize| caller.write(slot, &call.shape(slot));
+        let wanted = |slot: usize| arrays.write(slot, &call.shape(slot));
         let gradients = Gradients {
             q: wanted(0)?,
             k: wanted(1)?,
-            v: caller.numbers_mut(2, &call.shape(2))?,
+            v: arrays.numbers_mut(2, &call.shape(2))?,
             beta: wanted(3)?,
             gate: wanted(4)?,
             initial: wanted(5)?,
-            skip: caller.write(SKIP[1], &call.of_skip())?,
+            skip: arrays.write(SKIP[1], &call.of_skip())?,
         };
-        let kept = caller.read(6, "kept", &call.kept())?;
-        let problem = call.problem::<T>(caller)?;
-        caller.run(|context| delta::backward(context, &problem, kept, cotangents, gradients))
+        let kept = arrays.read(6, "kept", &call.kept())?;
+        let problem = call.problem::<T>(arrays)?;
+        arrays.run(|context| delta::backward(context, &problem, kept, cotangents, gradients))
     })
 }

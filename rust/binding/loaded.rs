@@ -1,6 +1,12 @@
-//! Libraries that the process has loaded, and their functions. Nothing here loads one.
+//! Libraries that the process has loaded, and their functions.
 
 use std::ffi::{CStr, c_void};
+#[cfg(unix)]
+use std::{
+    ffi::{CString, OsStr},
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
 
 /// A loaded library, which stays loaded.
 pub struct Library(*mut c_void);
@@ -9,10 +15,34 @@ pub struct Library(*mut c_void);
 impl Library {
     /// That of this path, or of the name that it was loaded by.
     pub fn find(name: &str) -> Option<Self> {
-        let name = std::ffi::CString::new(name).ok()?;
+        let name = CString::new(name).ok()?;
         // SAFETY: a text that ends with a zero; handles are never closed.
         let found = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         (!found.is_null()).then_some(Self(found))
+    }
+
+    /// Loads the library in this file for this caller alone.
+    pub fn load(file: &Path) -> Result<Self, String> {
+        let name = CString::new(file.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
+        // SAFETY: texts that end with a zero; a message lives until the next call, and handles are never closed.
+        unsafe {
+            let found = libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
+            if found.is_null() {
+                return Err(CStr::from_ptr(libc::dlerror()).to_string_lossy().into_owned());
+            }
+            Ok(Self(found))
+        }
+    }
+
+    /// The file of the library that has this byte.
+    pub fn file_of(byte: &'static u8) -> Option<PathBuf> {
+        let mut found = std::mem::MaybeUninit::<libc::Dl_info>::uninit();
+        // SAFETY: memory for the answer, which is filled, with a text that lives as long as the library, if there is one.
+        unsafe {
+            (libc::dladdr((&raw const *byte).cast(), found.as_mut_ptr()) != 0)
+                .then(|| CStr::from_ptr(found.assume_init().dli_fname))
+                .map(|name| OsStr::from_bytes(name.to_bytes()).into())
+        }
     }
 
     /// All that the default scope shows.

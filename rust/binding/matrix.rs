@@ -5,7 +5,7 @@ use householder::apply::{self, Saved};
 use crate::by_dtype;
 use crate::columns::Columns;
 use crate::kept::{Held, Kept, fitting};
-use crate::operands::Caller;
+use crate::operands::{Arrays, Operands};
 use crate::refusal::Reading;
 
 /// Slots of operands.
@@ -14,11 +14,11 @@ const TAU: usize = 2;
 const PHASES: usize = 3;
 
 /// `W`, and what is kept.
-pub fn forward<'a>(caller: &impl Caller<'a>, columns: &Columns, keep: bool) -> Reading<Option<Kept>> {
-    by_dtype!(caller.dtype(0)?, |T| {
-        let w = columns.operator::<T>(caller, TAU, Some((PHASES, &[columns.n])))?;
-        let Some(out) = caller.write(0, &[columns.count, columns.n, columns.n])? else { return Ok(None) };
-        let saved = caller.run(|context| {
+pub fn forward(arrays: &Arrays<'_>, columns: &Columns, keep: bool) -> Reading<Option<Kept>> {
+    by_dtype!(arrays.dtype(0), |T| {
+        let w = columns.operator::<T>(arrays, TAU, Some((PHASES, &[columns.n])))?;
+        let Some(out) = arrays.write(0, &[columns.count, columns.n, columns.n])? else { return Ok(None) };
+        let saved = arrays.run(|context| {
             if keep {
                 return apply::matrix_and_save(context, &w, out);
             }
@@ -29,12 +29,12 @@ pub fn forward<'a>(caller: &impl Caller<'a>, columns: &Columns, keep: bool) -> R
 }
 
 /// The gradient of `u`.
-pub fn backward<'a>(caller: &impl Caller<'a>, columns: &Columns, kept: Option<&Held>) -> Reading<()> {
-    by_dtype!(caller.dtype(0)?, |T| {
-        let (w, n) = (columns.operator::<T>(caller, TAU, None)?, columns.n);
-        let grad_w = caller.needed(1, "grad_w", &[columns.count, n, n])?;
-        let Some(grad_u) = caller.write(0, &columns.shape())? else { return Ok(()) };
+pub fn backward(arrays: &Arrays<'_>, columns: &Columns, kept: Option<&Held>) -> Reading<()> {
+    by_dtype!(arrays.dtype(0), |T| {
+        let (w, n) = (columns.operator::<T>(arrays, TAU, None)?, columns.n);
+        let grad_w = arrays.needed(1, "grad_w", &[columns.count, n, n])?;
+        let Some(grad_u) = arrays.write(0, &columns.shape())? else { return Ok(()) };
         let saved = fitting(kept, |saved: &Saved<T>| saved.check(&w, n).is_ok());
-        caller.run(|context| apply::matrix_backward(context, &w, grad_w, grad_u, saved))
+        arrays.run(|context| apply::matrix_backward(context, &w, grad_w, grad_u, saved))
     })
 }

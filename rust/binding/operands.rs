@@ -1,11 +1,11 @@
 //! The arrays of a call, wherever they come from.
 
-use householder::error::Result;
+use householder::error::{Error, Result, catch_panic};
 use householder::rnn::Series;
 use householder::stored::{NumbersMut, Tokens};
 use householder::threads::Context;
 
-use crate::array::{AnyArray, size};
+use crate::array::{AnyArray, Origin, size};
 use crate::dtype::{ArrayNumber, DType};
 use crate::refusal::{Reading, Refusal};
 
@@ -44,15 +44,6 @@ pub trait Operands<'a> {
     }
 }
 
-/// Who calls an operation.
-pub trait Caller<'a>: Operands<'a> {
-    /// The type of an operand.
-    fn dtype(&self, slot: usize) -> Reading<DType>;
-
-    /// Runs the core.
-    fn run<R: Send>(&self, work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> Reading<R>;
-}
-
 /// Requires an operand.
 pub fn given<A>(name: &str, operand: Option<A>) -> Reading<A> {
     operand.ok_or_else(|| Refusal::invalid(format!("{name}: expected an array, got None")))
@@ -77,17 +68,17 @@ impl std::ops::Deref for Axes {
 }
 
 /// An array of a call, and its name.
-pub type Named<'x, A> = (&'static str, Option<&'x A>);
+pub type Named<'x> = (&'static str, Option<&'x dyn AnyArray>);
 
 /// The arrays of a call, by slots. Each result has memory of its own.
-pub struct Arrays<'x, A, const IN: usize, const OUT: usize> {
-    operands: [Named<'x, A>; IN],
-    results: [Named<'x, A>; OUT],
+pub struct Arrays<'x> {
+    operands: &'x [Named<'x>],
+    results: &'x [Named<'x>],
 }
 
-impl<'x, A: AnyArray, const IN: usize, const OUT: usize> Arrays<'x, A, IN, OUT> {
+impl<'x> Arrays<'x> {
     /// Requires that each result shares no memory with another array of the call.
-    pub fn new(operands: [Named<'x, A>; IN], results: [Named<'x, A>; OUT]) -> Reading<Self> {
+    pub fn new(operands: &'x [Named<'x>], results: &'x [Named<'x>]) -> Reading<Self> {
         for (i, (name, array)) in results.iter().enumerate() {
             let Some(own) = array.map(|array| array.memory()) else { continue };
             for (other, array) in operands.iter().chain(&results[..i]) {
@@ -101,50 +92,80 @@ impl<'x, A: AnyArray, const IN: usize, const OUT: usize> Arrays<'x, A, IN, OUT> 
         Ok(Self { operands, results })
     }
 
-    /// The operands, by slots.
-    pub fn operands(&self) -> &[Named<'x, A>; IN] {
-        &self.operands
+    /// Results that were allocated for this call share no memory with anything.
+    pub fn with_new_results(operands: &'x [Named<'x>], results: &'x [Named<'x>]) -> Self {
+        Self { operands, results }
     }
 
-    /// Results that were allocated for this call share no memory with anything.
-    pub fn with_new_results(operands: [Named<'x, A>; IN], results: [Named<'x, A>; OUT]) -> Self {
-        Self { operands, results }
+    /// The operand of a slot.
+    pub fn operand(&self, slot: usize) -> Option<&'x dyn AnyArray> {
+        self.operands[slot].1
+    }
+
+    /// The type of an operand.
+    pub fn dtype(&self, slot: usize) -> DType {
+        self.operand(slot).map_or(DType::Other, |array| array.dtype)
+    }
+
+    /// Runs `work` as a call of the library that the arrays are of.
+    pub fn run<R: Send>(&self, work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> Reading<R> {
+        self.run_short(|poll| work(&mut Context::new(poll)))
+    }
+
+    /// The same for work that asks seldom or never whether to stop.
+    pub fn run_short<R: Send>(&self, work: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<R> + Send) -> Reading<R> {
+        let (mut work, mut result) = (Some(work), None);
+        given(self.operands[0].0, self.operand(0))?.run(&mut |poll| {
+            // Before it reaches the caller's library, which may have a Rust of its own.
+            let outcome = work.take().map(|work| catch_panic(|| work(poll)));
+            result = outcome.transpose()?;
+            Ok(())
+        })?;
+        Ok(result.ok_or_else(|| Error::Internal("the work did not run".to_owned()))?)
     }
 }
 
 /// Names arrays, one for each. There are none for the last names.
-pub fn named<'x, A: 'x, const N: usize>(
+pub fn named<'x, A: AnyArray + 'x, const N: usize>(
     names: [&'static str; N],
     arrays: impl IntoIterator<Item = Option<&'x A>>,
-) -> [Named<'x, A>; N] {
+) -> [Named<'x>; N] {
     let mut arrays = arrays.into_iter();
-    names.map(|name| (name, arrays.next().flatten()))
+    names.map(|name| (name, arrays.next().flatten().map(|array| array as &dyn AnyArray)))
 }
 
 /// Names arrays that lie together.
-pub fn each<'x, A, const N: usize>(names: [&'static str; N], arrays: &'x [Option<A>]) -> [Named<'x, A>; N] {
+pub fn each<'x, A: AnyArray, const N: usize>(names: [&'static str; N], arrays: &'x [Option<A>]) -> [Named<'x>; N] {
     named(names, arrays.iter().map(Option::as_ref))
 }
 
-impl<A: AnyArray, const IN: usize, const OUT: usize> Operands<'static> for Arrays<'_, A, IN, OUT> {
+fn require(name: &str, array: &dyn AnyArray, dtype: DType, shape: &[usize]) -> Reading<()> {
+    if array.origin == Origin::Xla { array.require_exactly(name, dtype, shape) } else { Ok(()) }
+}
+
+impl Operands<'static> for Arrays<'_> {
     fn read<T: ArrayNumber>(&self, slot: usize, _: &str, shape: &[usize]) -> Reading<Option<&'static [T]>> {
-        let (name, array) = self.operands[slot];
-        array.map(|array| array.slice(name, size(shape)?)).transpose()
+        let (name, Some(array)) = self.operands[slot] else { return Ok(None) };
+        require(name, array, T::DTYPE, shape)?;
+        array.slice(name, size(shape)?).map(Some)
     }
 
     fn write<T: ArrayNumber>(&self, slot: usize, shape: &[usize]) -> Reading<Option<&'static mut [T]>> {
-        let (name, array) = self.results[slot];
-        array.map(|array| array.slice_mut(name, size(shape)?)).transpose()
+        let (name, Some(array)) = self.results[slot] else { return Ok(None) };
+        require(name, array, T::DTYPE, shape)?;
+        array.slice_mut(name, size(shape)?).map(Some)
     }
 
     fn tokens<T: ArrayNumber>(&self, slot: usize, _: &str, shape: &[usize]) -> Reading<Option<Tokens<'static, T>>> {
-        let (name, array) = self.operands[slot];
-        array.map(|array| array.tokens(name, size(shape)?)).transpose()
+        let (name, Some(array)) = self.operands[slot] else { return Ok(None) };
+        require(name, array, T::DTYPE, shape)?;
+        array.tokens(name, size(shape)?).map(Some)
     }
 
     fn numbers_mut<T: ArrayNumber>(&self, slot: usize, shape: &[usize]) -> Reading<Option<NumbersMut<'static, T>>> {
-        let (name, array) = self.results[slot];
-        array.map(|array| array.numbers_mut(name, size(shape)?)).transpose()
+        let (name, Some(array)) = self.results[slot] else { return Ok(None) };
+        require(name, array, T::DTYPE, shape)?;
+        array.numbers_mut(name, size(shape)?).map(Some)
     }
 
     fn series<T: ArrayNumber>(
@@ -156,6 +177,7 @@ impl<A: AnyArray, const IN: usize, const OUT: usize> Operands<'static> for Array
     ) -> Reading<Option<Series<'static, T>>> {
         let (name, Some(array)) = self.operands[slot] else { return Ok(None) };
         let len = size(shape)?;
+        require(name, array, T::DTYPE, shape)?;
         if let Some(shape) = of_one {
             array.require_shape(name, array, (1, 0), &shape)?;
             let strided = array.strided::<T>(name, len, |strides| Series::<T>::span(shape, strides))?;
@@ -164,15 +186,5 @@ impl<A: AnyArray, const IN: usize, const OUT: usize> Operands<'static> for Array
             }
         }
         Ok(Some(Series::new(array.slice(name, len)?)))
-    }
-}
-
-impl<A: AnyArray, const IN: usize, const OUT: usize> Caller<'static> for Arrays<'_, A, IN, OUT> {
-    fn dtype(&self, slot: usize) -> Reading<DType> {
-        Ok(self.operands[slot].1.map_or(DType::Other, |array| array.dtype))
-    }
-
-    fn run<R: Send>(&self, work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> Reading<R> {
-        A::run(work)
     }
 }

@@ -12,14 +12,14 @@ use householder::rnn::{
 use crate::array::{AnyArray, size};
 use crate::by_dtype;
 use crate::columns::Columns;
-use crate::dtype::ArrayNumber;
+use crate::dtype::{ArrayNumber, DType};
 use crate::kept::{Held, Kept, fitting};
-use crate::operands::{Axes, Caller, Named, Operands, given, named};
+use crate::operands::{Arrays, Axes, Named, Operands, given, named};
 use crate::options;
 use crate::refusal::{Reading, Refusal};
 
 /// Slots of operands: those of both passes, then those of the backward pass.
-const OPERANDS: [&str; 12] =
+pub const OPERANDS: [&str; 12] =
     ["u", "x", "h0", "input_weight", "bias", "phases", "nonlinearity_bias", "tau", "h", "tape", "grad_h", "grad_last"];
 pub const X: usize = 1;
 pub const H0: usize = 2;
@@ -49,7 +49,7 @@ pub const GRADIENTS: [&str; 8] = [
 pub type Inputs<A> = [Option<A>; 9];
 
 /// The operands in their slots: inputs, and those of the backward pass.
-pub fn operands<'x, A>(inputs: &'x Inputs<A>, others: [Option<&'x A>; 4]) -> [Named<'x, A>; 12] {
+pub fn operands<'x, A: AnyArray>(inputs: &'x Inputs<A>, others: [Option<&'x A>; 4]) -> [Named<'x>; 12] {
     let [u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, _] = inputs.each_ref().map(Option::as_ref);
     let [h, tape, grad_h, grad_last] = others;
     let inputs = [u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, h, tape, grad_h, grad_last];
@@ -143,7 +143,9 @@ impl<'a> Call<'a> {
         let (Some(u), Some(x)) = (u, x) else {
             return Err(Refusal::invalid("expected u and x, got None"));
         };
-        let batch_sizes = batch_sizes.as_ref().map(|sizes| sizes.integers("batch_sizes")).transpose()?;
+        let (u, x): (&dyn AnyArray, &dyn AnyArray) = (u, x);
+        let integers = |sizes: &A| (sizes as &dyn AnyArray).integers("batch_sizes");
+        let batch_sizes = batch_sizes.as_ref().map(integers).transpose()?;
         if options.reverse && batch_sizes.is_some() {
             let text = "reverse is for sequences of one length, but batch_sizes is given: leave one of them out";
             return Err(Refusal::invalid(text));
@@ -184,10 +186,24 @@ impl<'a> Call<'a> {
         let columns = &self.sizes.columns;
         for (slot, array) in inputs.iter().enumerate().take(H).skip(H0) {
             let (Some(array), shape) = (array, self.sizes.shape(slot)) else { continue };
-            array.require_shape(OPERANDS[slot], u, (columns.count, columns.axes), &shape[1..])?;
+            (array as &dyn AnyArray).require_shape(OPERANDS[slot], u, (columns.count, columns.axes), &shape[1..])?;
         }
         Ok(())
     }
+}
+
+/// Width of what the forward pass may leave to the backward pass of each of so many states; 0: nothing.
+pub fn tape_width(
+    dtype: DType,
+    (n, m): (usize, usize),
+    rows: usize,
+    [has_phases, has_tau]: [bool; 2],
+    [nonlinearity, method]: [&str; 2],
+) -> Reading<usize> {
+    by_dtype!(dtype, |T| {
+        let activation = options::activation::<T>(nonlinearity, 0.0, Some(&[]))?;
+        Ok(rnn::tape_width(options::method(method)?, (n, m), rows, has_phases, has_tau, &activation)?)
+    })
 }
 
 /// The sequences of all problems, over the vectors `x`.
@@ -217,25 +233,25 @@ pub fn sequence<'a, T: ArrayNumber<Real: ArrayNumber>>(
 }
 
 impl Call<'_> {
-    fn sequence<'a, T: ArrayNumber<Real: ArrayNumber>>(
+    fn sequence<T: ArrayNumber<Real: ArrayNumber>>(
         self,
-        caller: &impl Caller<'a>,
-    ) -> Reading<(Sizes, Sequence<'a, T>)> {
+        arrays: &Arrays<'_>,
+    ) -> Reading<(Sizes, Sequence<'static, T>)> {
         let Self { sizes, options, steps } = self;
-        let x = given("x", sizes.series(caller, X, sizes.d)?)?;
-        let sequence = sequence(caller, &sizes, &options, steps, x)?;
+        let x = given("x", sizes.series(arrays, X, sizes.d)?)?;
+        let sequence = sequence(arrays, &sizes, &options, steps, x)?;
         Ok((sizes, sequence))
     }
 }
 
 /// Results are all states, the last ones and the tape. What is kept serves the backward pass: factors, and the tape.
-pub fn forward<'a>(caller: &impl Caller<'a>, call: Call<'_>, keep: bool) -> Reading<Option<Kept>> {
-    by_dtype!(caller.dtype(X)?, |T| {
-        let (sizes, sequence) = call.sequence::<T>(caller)?;
-        let Some(h) = caller.write(0, &sizes.states(sizes.columns.n))? else { return Ok(None) };
-        let last = caller.write(1, &sizes.shape(H0))?;
-        let states = States { h, last, tape: caller.write(2, &sizes.states(sequence.tape_width()?))? };
-        let saved = caller.run(|context| {
+pub fn forward(arrays: &Arrays<'_>, call: Call<'_>, keep: bool) -> Reading<Option<Kept>> {
+    by_dtype!(arrays.dtype(X), |T| {
+        let (sizes, sequence) = call.sequence::<T>(arrays)?;
+        let Some(h) = arrays.write(0, &sizes.states(sizes.columns.n))? else { return Ok(None) };
+        let last = arrays.write(1, &sizes.shape(H0))?;
+        let states = States { h, last, tape: arrays.write(2, &sizes.states(sequence.tape_width()?))? };
+        let saved = arrays.run(|context| {
             if keep {
                 return rnn::forward_and_save(context, &sequence, states).map(Some);
             }
@@ -246,31 +262,31 @@ pub fn forward<'a>(caller: &impl Caller<'a>, call: Call<'_>, keep: bool) -> Read
 }
 
 /// The gradients of the operands, those that are wanted. `may_repeat` the forward pass, where these need what it kept.
-pub fn backward<'a>(caller: &impl Caller<'a>, call: Call<'_>, kept: Option<&Held>, may_repeat: bool) -> Reading<()> {
-    by_dtype!(caller.dtype(X)?, |T| {
-        let (sizes, sequence) = call.sequence::<T>(caller)?;
+pub fn backward(arrays: &Arrays<'_>, call: Call<'_>, kept: Option<&Held>, may_repeat: bool) -> Reading<()> {
+    by_dtype!(arrays.dtype(X), |T| {
+        let (sizes, sequence) = call.sequence::<T>(arrays)?;
         let (n, width) = (sizes.columns.n, sequence.tape_width()?);
-        let h = caller.needed(H, "h", &sizes.states(n))?;
-        let tape = caller.read(TAPE, "tape", &sizes.states(width))?;
+        let h = arrays.needed(H, "h", &sizes.states(n))?;
+        let tape = arrays.read(TAPE, "tape", &sizes.states(width))?;
         let cotangents = Cotangents {
-            h: sizes.series(caller, GRAD_H, n)?,
-            last: caller.read(GRAD_LAST, "grad_last", &sizes.shape(H0))?,
+            h: sizes.series(arrays, GRAD_H, n)?,
+            last: arrays.read(GRAD_LAST, "grad_last", &sizes.shape(H0))?,
         };
-        let wanted = |slot: usize| caller.write::<T>(slot, &sizes.shape(slot));
+        let wanted = |slot: usize| arrays.write::<T>(slot, &sizes.shape(slot));
         let gradients = SequenceGradients {
             u: wanted(0)?,
             x: wanted(X)?,
             h0: wanted(H0)?,
             input_weight: wanted(INPUT_WEIGHT)?,
             bias: wanted(BIAS)?,
-            tau: caller.write(TAU, &sizes.shape(TAU))?,
-            phases: caller.write(PHASES, &sizes.shape(PHASES))?,
-            activation_bias: caller.write(NONLINEARITY_BIAS, &sizes.shape(NONLINEARITY_BIAS))?,
+            tau: arrays.write(TAU, &sizes.shape(TAU))?,
+            phases: arrays.write(PHASES, &sizes.shape(PHASES))?,
+            activation_bias: arrays.write(NONLINEARITY_BIAS, &sizes.shape(NONLINEARITY_BIAS))?,
         };
         let saved = fitting(kept, |saved: &Saved<T>| saved.check(&sequence).is_ok());
         // Its derivative is not a function of the states.
         let repeats = may_repeat && saved.is_none() && matches!(sequence.activation, Activation::Oplu);
-        caller.run(|context| {
+        arrays.run(|context| {
             let mut memory = Vec::new();
             let again = if repeats {
                 let bytes = size_of_val(h);

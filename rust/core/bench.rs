@@ -3,10 +3,11 @@
 use std::fmt;
 use std::hint::black_box;
 
+use crate::arrays::lengths::product;
+use crate::arrays::view::View;
 use crate::error::{Error, Result};
-use crate::lengths::product;
 use crate::memory::{Buffer, padded};
-use crate::scalar::Scalar;
+use crate::numbers::scalar::Scalar;
 use crate::simd::activation::Activation;
 use crate::simd::epilogue::{Step, Store};
 use crate::simd::fetch::Fetch;
@@ -14,7 +15,6 @@ use crate::simd::gemm::gemm;
 use crate::simd::isa::simd;
 use crate::simd::pack::{Packed, Part, pack};
 use crate::threads::InstructionSet;
-use crate::view::View;
 
 /// A step `z = P* h`, `h' = relu(h + Q z)` of `batch` sequences.
 pub struct RecurrentStep<T: Scalar> {

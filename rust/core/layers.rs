@@ -24,14 +24,14 @@ use std::sync::Arc;
 use safetensors::Dtype;
 pub use safetensors::SafeTensors;
 
+use crate::arrays::lengths::{product, require};
 use crate::error::{Error, Result};
-use crate::form::Form;
-use crate::lengths::{product, require};
 use crate::memory::{collected, filled};
-use crate::number::Real;
+use crate::numbers::number::Real;
+use crate::numbers::scalar::Scalar;
+use crate::operator::Form;
 use crate::operator::{Operator, check_shape};
 use crate::rnn::{self, Activation, Recurrence, Sequence, Series, States, Steps, check_activation};
-use crate::scalar::Scalar;
 use crate::threads::Context;
 
 /// A real number that files have.

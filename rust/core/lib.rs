@@ -128,43 +128,32 @@ macro_rules! members {
 }
 
 pub mod apply;
+mod arrays;
 #[doc(hidden)]
 pub mod bench;
-pub mod convolution;
-pub mod delta;
-mod diagonal;
 pub mod error;
-pub mod exponential;
 pub mod factor;
-mod form;
-pub mod gated_norm;
-mod gradients;
 #[cfg(feature = "safetensors")]
 pub mod layers;
-mod lengths;
+mod linear_attention;
 mod memory;
 pub mod method;
-pub mod number;
-mod once;
+mod numbers;
 mod operations;
 pub mod operator;
 mod product;
-mod recycle;
 pub mod rnn;
-pub mod rows;
-pub mod scalar;
 mod simd;
-mod stack;
-pub mod stored;
 pub mod threads;
-mod view;
-mod workspace;
 mod wy;
 
+pub use arrays::{rows, stored};
 pub use error::Error;
+pub use linear_attention::{convolution, delta, gated_norm};
+pub use memory::recycle::{advise_huge_pages, release as release_memory};
+pub use numbers::{exponential, number, scalar};
 use operations::{Operations, RealOperations};
 pub use operator::Operator;
-pub use recycle::{advise_huge_pages, release as release_memory};
 pub use threads::Context;
 
 #[cfg(doctest)]

@@ -1,7 +1,7 @@
 //! The choice of the algorithm for a shape.
 
-use crate::form::Form;
-use crate::view::Shape;
+use crate::arrays::view::Shape;
+use crate::operator::form::Form;
 
 members! {
     /// The way a product of reflections is applied.

@@ -5,17 +5,17 @@
 //! function, so callers link to the kernels that are in this crate.
 
 use crate::apply::{self, Gradients};
-use crate::convolution;
-use crate::delta;
+use crate::arrays::stored::{NumbersMut, Tokens};
 use crate::error::Result;
-use crate::exponential::Exponential;
 use crate::factor;
-use crate::gated_norm;
-use crate::number::{Number, c32, c64};
+use crate::linear_attention::convolution;
+use crate::linear_attention::delta;
+use crate::linear_attention::gated_norm;
+use crate::numbers::exponential::Exponential;
+use crate::numbers::number::{Number, c32, c64};
+use crate::numbers::scalar::Scalar;
 use crate::operator::Operator;
 use crate::rnn::{self, Recurrence, Sequence, SequenceGradients, States, Trace};
-use crate::scalar::Scalar;
-use crate::stored::{NumbersMut, Tokens};
 use crate::threads::Context;
 use crate::wy;
 

@@ -3,15 +3,15 @@
 //! A task takes a block of rows and a chunk of columns. Pieces of its weights are packed, so they stay in the first-level
 //! cache while all columns pass. Unpacked, they may lie a power of two apart and evict each other.
 
+use crate::arrays::lengths::flops;
+use crate::arrays::view::{Shape, View};
 use crate::error::Result;
-use crate::lengths::flops;
 use crate::memory::{Buffer, padded};
-use crate::scalar::Scalar;
+use crate::numbers::scalar::Scalar;
 use crate::simd::epilogue::Store;
 use crate::simd::gemm::{PIECE, gemm};
 use crate::simd::pack::{Part, ROWS, pack_into};
 use crate::threads::{Context, slices};
-use crate::view::{Shape, View};
 
 /// Columns of a task: enough to make up for packing, and few enough for the second-level cache.
 const FEWEST_COLUMNS: usize = 128;

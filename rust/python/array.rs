@@ -7,9 +7,7 @@
 use std::ffi::{c_int, c_void};
 use std::ops::Deref;
 
-use householder::error::Result;
-use householder::threads::Context;
-use householder_binding::array::Header;
+use householder_binding::array::{AnyArray, Header, Origin, Work};
 use householder_binding::dtype::DType;
 use householder_binding::refusal::{Reading, Refusal};
 use numpy::npyffi::flags::{NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_WRITEABLE};
@@ -73,7 +71,7 @@ impl<'a, 'py> Array<'a, 'py> {
         let mut header = Header::new(data, dtype, &whole(array.shape()), &strides);
         header.is_contiguous = flags & NPY_ARRAY_C_CONTIGUOUS != 0;
         header.is_writable = flags & NPY_ARRAY_WRITEABLE != 0;
-        header.is_tensor = false;
+        header.origin = Origin::NumPy;
         Self { object, header }
     }
 
@@ -117,7 +115,7 @@ impl Deref for Array<'_, '_> {
     }
 }
 
-impl householder_binding::array::AnyArray for Array<'_, '_> {
+impl AnyArray for Array<'_, '_> {
     fn describe(&self) -> Reading<String> {
         let [dtype, shape] = ["dtype", "shape"].map(|name| self.object.getattr(name).map_err(raised));
         let strides = self.object.call_method0("stride").or_else(|_| self.object.getattr("strides"));
@@ -128,8 +126,8 @@ impl householder_binding::array::AnyArray for Array<'_, '_> {
         Ok(self.object.getattr("dtype").map_err(raised)?.to_string())
     }
 
-    fn run<R: Send>(work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> Reading<R> {
-        call::run(work)
+    fn run(&self, work: &mut Work<'_>) -> Reading<()> {
+        call::run(self.object.py(), work)
     }
 }
 

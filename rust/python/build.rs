@@ -1,14 +1,13 @@
-//! Shows maturin the library of `rust/torch` where the feature `torch-library` is on: a wheel has both libraries.
+//! Shows maturin the library of `rust/torch`, which has the kernels.
 //!
-//! Cargo builds that library as a dependency of this package, so both have the same compiled core. It is not there yet when
-//! this program runs, but maturin looks for it afterwards, in the folder of this program's output.
+//! Cargo builds that library as a dependency of this package. It is not there yet when this program runs, but maturin looks for it afterwards, in the folder of this program's output.
 
 use std::env;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     #[cfg(unix)]
-    if env::var_os("CARGO_FEATURE_TORCH_LIBRARY").is_some() {
+    {
         let folder = env::var("OUT_DIR").expect("cargo sets it");
         let suffix = if env::var("CARGO_CFG_TARGET_VENDOR").as_deref() == Ok("apple") { "dylib" } else { "so" };
         let name = format!("libhouseholder_torch.{suffix}");

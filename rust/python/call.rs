@@ -1,8 +1,8 @@
-//! One call of the core: without the interpreter lock, with Python's signals and exceptions.
+//! One call of the library: without the interpreter lock, with Python's signals and exceptions.
 
-use householder::error::{Error, Result};
-use householder::threads::Context;
-use householder_binding::refusal::{Reading, Refusal, catch_panic};
+use householder::error::Error;
+use householder_binding::array::Work;
+use householder_binding::refusal::{Reading, Refusal};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::{IntoPyObject, IntoPyObjectExt};
@@ -40,23 +40,20 @@ pub fn attempt<'py, R: IntoPyObject<'py>>(py: Python<'py>, call: impl FnOnce() -
     }
 }
 
-/// Runs `work` without the interpreter lock. Checks for signals now and then; panics become errors.
-pub fn run<R: Send>(work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> Reading<R> {
+/// Runs `work` without the interpreter lock. Checks for signals now and then.
+pub fn run(py: Python<'_>, work: &mut Work<'_>) -> Reading<()> {
     let mut signal = None;
-    let outcome = Python::attach(|py| {
-        py.detach(|| {
-            #[allow(clippy::redundant_closure_for_method_calls)] // the method's path is not general over 'py
-            let mut poll = || {
-                // An interpreter that is shutting down refuses to attach; then the work is not wanted either.
-                if signal.is_none() {
-                    match Python::try_attach(|py| py.check_signals()) {
-                        Some(outcome) => signal = outcome.err(),
-                        None => return true,
-                    }
+    let outcome = py.detach(|| {
+        #[allow(clippy::redundant_closure_for_method_calls)] // the method's path is not general over 'py
+        work(&mut || {
+            // An interpreter that is shutting down refuses to attach; then the work is not wanted either.
+            if signal.is_none() {
+                match Python::try_attach(|py| py.check_signals()) {
+                    Some(outcome) => signal = outcome.err(),
+                    None => return true,
                 }
-                signal.is_some()
-            };
-            catch_panic(|| work(&mut Context::new(&mut poll)))
+            }
+            signal.is_some()
         })
     });
     match signal {

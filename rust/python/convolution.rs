@@ -1,12 +1,13 @@
 //! The causal convolution.
 
 use householder::convolution::Sizes;
-use householder_binding::convolution::{self as operation, GRADIENTS, OPERANDS};
+use householder_binding::convolution::{GRADIENTS, OPERANDS};
 use householder_binding::operands::{Arrays, each};
 use pyo3::prelude::*;
 
 use crate::array::Array;
 use crate::call::attempt;
+use crate::library::library;
 
 /// Operands `x`, the weights and the bias, or their gradients.
 type ConvolutionArrays<'py> = [Option<Bound<'py, PyAny>>; 3];
@@ -28,8 +29,7 @@ pub fn convolution_forward(
 ) -> PyResult<Py<PyAny>> {
     attempt(py, || {
         let (inputs, out) = (Array::each(&inputs)?, Array::read(out)?);
-        let arrays = Arrays::new(each(OPERANDS, &inputs), [("out", Some(&out))])?;
-        operation::forward(&arrays, sizes(shape), silu)
+        (library().convolution)(&Arrays::new(&each(OPERANDS, &inputs), &[("out", Some(&out))])?, sizes(shape), silu)
     })
 }
 
@@ -45,7 +45,10 @@ pub fn convolution_backward(
     attempt(py, || {
         let [x, weight, bias] = Array::each(&inputs)?;
         let (operands, gradients) = ([x, weight, bias, Some(Array::read(grad_out)?)], Array::each(&gradients)?);
-        let arrays = Arrays::new(each(OPERANDS, &operands), each(GRADIENTS, &gradients))?;
-        operation::backward(&arrays, sizes(shape), silu)
+        (library().convolution_backward)(
+            &Arrays::new(&each(OPERANDS, &operands), &each(GRADIENTS, &gradients))?,
+            sizes(shape),
+            silu,
+        )
     })
 }

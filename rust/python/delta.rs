@@ -1,13 +1,14 @@
 //! The delta rule, and linear attention.
 
 use householder::delta::{self, Sizes};
-use householder_binding::delta::{self as operation, DeltaCall, GRADIENTS, slots, steps};
-use householder_binding::operands::{Arrays, each};
+use householder_binding::delta::{DeltaCall, GRADIENTS, slots, steps};
+use householder_binding::operands::{Arrays, each, named};
 use householder_binding::refusal::Reading;
 use pyo3::prelude::*;
 
 use crate::array::Array;
 use crate::call::{attempt, returned};
+use crate::library::library;
 
 /// Operands `q`, `k`, `v`, `beta`, `g`, the initial states and `skip`, or their gradients.
 type DeltaArrays<'py> = [Option<Bound<'py, PyAny>>; 7];
@@ -50,8 +51,8 @@ pub fn delta_forward(
     attempt(py, || {
         let (operands, call) = (Array::each(&operands)?, call(options)?);
         let (out, last, kept) = (Array::read(out)?, Array::optional(last)?, Array::optional(kept)?);
-        let results = [("out", Some(&out)), ("last", last.as_ref()), ("kept", kept.as_ref())];
-        operation::forward(&Arrays::new(slots(&operands, [None; 3]), results)?, call, in_place)
+        let results = named(["out", "last", "kept"], [Some(&out), last.as_ref(), kept.as_ref()]);
+        (library().delta_rule)(&Arrays::new(&slots(&operands, [None; 3]), &results)?, call, in_place)
     })
 }
 
@@ -70,7 +71,6 @@ pub fn delta_backward(
         let others = [Array::optional(kept)?, Array::optional(grad_out)?, Array::optional(grad_last)?];
         let gradients = Array::each(&gradients)?;
         let others = others.each_ref().map(Option::as_ref);
-        let arrays = Arrays::new(slots(&operands, others), each(GRADIENTS, &gradients))?;
-        operation::backward(&arrays, call)
+        (library().delta_rule_backward)(&Arrays::new(&slots(&operands, others), &each(GRADIENTS, &gradients))?, call)
     })
 }

@@ -1,11 +1,12 @@
 //! The gated norm.
 
-use householder_binding::gated_norm::{self as operation, GRADIENTS, NormOptions, OPERANDS};
+use householder_binding::gated_norm::{GRADIENTS, NormOptions, OPERANDS};
 use householder_binding::operands::{Arrays, each};
 use pyo3::prelude::*;
 
 use crate::array::Array;
 use crate::call::attempt;
+use crate::library::library;
 
 /// Operands `x`, the gates and the weights, or their gradients.
 type NormArrays<'py> = [Option<Bound<'py, PyAny>>; 3];
@@ -19,8 +20,7 @@ pub fn gated_norm_forward(
 ) -> PyResult<Py<PyAny>> {
     attempt(py, || {
         let (inputs, out) = (Array::each(&inputs)?, Array::read(out)?);
-        let arrays = Arrays::new(each(OPERANDS, &inputs), [("out", Some(&out))])?;
-        operation::forward(&arrays, options)
+        (library().gated_norm)(&Arrays::new(&each(OPERANDS, &inputs), &[("out", Some(&out))])?, options)
     })
 }
 
@@ -35,7 +35,9 @@ pub fn gated_norm_backward(
     attempt(py, || {
         let [x, z, weight] = Array::each(&inputs)?;
         let (operands, gradients) = ([x, z, weight, Some(Array::read(grad_out)?)], Array::each(&gradients)?);
-        let arrays = Arrays::new(each(OPERANDS, &operands), each(GRADIENTS, &gradients))?;
-        operation::backward(&arrays, options)
+        (library().gated_norm_backward)(
+            &Arrays::new(&each(OPERANDS, &operands), &each(GRADIENTS, &gradients))?,
+            options,
+        )
     })
 }

@@ -1,4 +1,5 @@
-//! The extension module: reads arguments, releases the interpreter lock, calls the core. No mathematics here.
+//! The extension module: reads arguments, releases the interpreter lock, calls the library that has the kernels. No
+//! mathematics here.
 
 mod application;
 mod array;
@@ -10,15 +11,13 @@ mod delta;
 mod factor;
 mod gated_norm;
 mod kept;
+mod library;
 mod matrix;
 mod recurrence;
 mod sequence;
-mod torch_threads;
 mod xla;
 
-use householder::method::Costs;
-use householder::operator::Form;
-use householder_binding::options;
+use library::library;
 use pyo3::prelude::*;
 
 #[pymodule(gil_used = false)]
@@ -40,47 +39,51 @@ mod _core {
         recurrence::PyRecurrence,
         release_memory,
         sequence::{rnn_backward, rnn_forward, rnn_tape_width},
-        set_num_threads,
-        torch_threads::share_torch_threads,
+        set_num_threads, share_torch_threads,
         xla::xla_handlers,
     };
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    #[pymodule_init]
+    fn load(_module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        super::library::load()
+    }
 }
 
 /// Name of the instruction set in use.
 #[pyfunction]
 fn instruction_set() -> &'static str {
-    householder::threads::InstructionSet::current().name()
+    (library().instruction_set)()
 }
 
 /// The method for a shape, and what `reflections`, `wy` and `dense` are expected to take, in microseconds.
 #[pyfunction]
 fn plan(n: usize, m: usize, rows: usize, sequence: bool, is_complex: bool) -> (&'static str, [f64; 3]) {
-    let form = Form::Trapezoidal;
-    let costs = if sequence {
-        Costs::of_sequence(n, m, rows)
-    } else {
-        Costs::of_application(form, (n, form.reflections(n, m)), rows, is_complex, true)
-    };
-    (options::name(costs.best()), [costs.reflections, costs.wy, costs.dense])
+    (library().plan)(n, m, rows, sequence, is_complex)
 }
 
 /// Uses `k` threads from now on.
 #[pyfunction]
 fn set_num_threads(k: usize) -> PyResult<()> {
-    call::returned(|| Ok(householder::threads::set_num_threads(k)?))
+    call::returned(|| (library().set_num_threads)(k))
 }
 
 /// Threads in use.
 #[pyfunction]
 fn get_num_threads() -> usize {
-    householder::threads::num_threads()
+    (library().num_threads)()
+}
+
+/// Lets torch's threads help from now on. Returns whether the library at this path is loaded and has torch's functions.
+#[pyfunction]
+fn share_torch_threads(path: &str) -> bool {
+    (library().share_torch_threads)(path)
 }
 
 /// Gives the memory that is kept for the next calls back to the system.
 #[pyfunction]
 fn release_memory() {
-    householder::release_memory();
+    (library().release_memory)();
 }

@@ -1,13 +1,14 @@
 //! `W` itself, and its gradient.
 
 use householder_binding::columns::Columns;
-use householder_binding::matrix::{self as operation, OPERANDS};
+use householder_binding::matrix::OPERANDS;
 use householder_binding::operands::{Arrays, named};
 use pyo3::prelude::*;
 
 use crate::array::Array;
 use crate::call::attempt;
 use crate::kept::{PyKept, held};
+use crate::library::library;
 
 #[pyfunction]
 #[pyo3(signature = (u, out, phases, keep=false, shape="trapezoidal", tau=None))]
@@ -24,9 +25,12 @@ pub fn matrix(
         let (phases, tau) = (Array::optional(phases)?, Array::optional(tau)?);
         let columns = Columns::of(&u, shape, tau.is_some())?;
         columns.require_tau(&u, tau.as_ref())?;
-        let arrays =
-            Arrays::new(named(OPERANDS, [Some(&u), None, tau.as_ref(), phases.as_ref()]), [("out", Some(&out))])?;
-        Ok(operation::forward(&arrays, &columns, keep)?.map(PyKept::from))
+        Ok((library().matrix)(
+            &Arrays::new(&named(OPERANDS, [Some(&u), None, tau.as_ref(), phases.as_ref()]), &[("out", Some(&out))])?,
+            &columns,
+            keep,
+        )?
+        .map(PyKept::from))
     })
 }
 
@@ -40,7 +44,10 @@ pub fn matrix_backward(
     attempt(u.py(), || {
         let (u, grad_w, grad_u) = (Array::read(u)?, Array::read(grad_w)?, Array::read(grad_u)?);
         let columns = Columns::of(&u, "trapezoidal", false)?;
-        let arrays = Arrays::new(named(OPERANDS, [Some(&u), Some(&grad_w)]), [("grad_u", Some(&grad_u))])?;
-        operation::backward(&arrays, &columns, held(kept))
+        (library().matrix_backward)(
+            &Arrays::new(&named(OPERANDS, [Some(&u), Some(&grad_w)]), &[("grad_u", Some(&grad_u))])?,
+            &columns,
+            held(kept),
+        )
     })
 }

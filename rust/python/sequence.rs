@@ -1,30 +1,28 @@
 //! Whole sequences.
 
-use householder::rnn;
-use householder_binding::by_dtype;
 use householder_binding::dtype::DType;
-use householder_binding::operands::{Arrays, each};
-use householder_binding::options;
+use householder_binding::operands::{Arrays, each, named};
 use householder_binding::refusal::Reading;
-use householder_binding::rnn::{self as operation, Call, GRADIENTS, operands};
+use householder_binding::rnn::{Call, Described, GRADIENTS, Inputs, operands};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 
 use crate::array::Array;
 use crate::call::{attempt, returned};
 use crate::kept::{PyKept, held};
+use crate::library::library;
 
 /// `u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau` and `batch_sizes`.
 pub type PyInputs<'py> = [Option<Bound<'py, PyAny>>; 9];
 
 /// How a recurrence computes.
-pub type PyDescribed = operation::Described<PyBackedStr>;
+pub type PyDescribed = Described<PyBackedStr>;
 
 /// The operands of a call, checked, and the call.
 pub fn read<'a, 'b, 'py>(
     inputs: &'b PyInputs<'py>,
     described: &'a PyDescribed,
-) -> Reading<(operation::Inputs<Array<'b, 'py>>, Call<'a>)> {
+) -> Reading<(Inputs<Array<'b, 'py>>, Call<'a>)> {
     let inputs = Array::each(inputs)?;
     let call = Call::of(&inputs, described.into())?;
     call.require(&inputs)?;
@@ -44,11 +42,7 @@ pub fn rnn_tape_width(
     method: &str,
 ) -> PyResult<usize> {
     returned(|| {
-        by_dtype!(DType::named(dtype), |T| {
-            let activation = options::activation::<T>(nonlinearity, 0.0, Some(&[]))?;
-            let method = options::method(method)?;
-            Ok(rnn::tape_width(method, (n, m), rows, has_phases, has_tau, &activation)?)
-        })
+        (library().rnn_tape_width)(DType::named(dtype), (n, m), rows, [has_phases, has_tau], [nonlinearity, method])
     })
 }
 
@@ -65,9 +59,8 @@ pub fn rnn_forward(
     attempt(py, || {
         let (inputs, call) = read(&inputs, &options)?;
         let (h, last) = (Array::read(h)?, Array::optional(last)?);
-        let results = [("h", Some(&h)), ("last", last.as_ref()), ("tape", None)];
-        let arrays = Arrays::new(operands(&inputs, [None; 4]), results)?;
-        Ok(operation::forward(&arrays, call, keep)?.map(PyKept::from))
+        let results = named(["h", "last", "tape"], [Some(&h), last.as_ref(), None]);
+        Ok((library().rnn)(&Arrays::new(&operands(&inputs, [None; 4]), &results)?, call, keep)?.map(PyKept::from))
     })
 }
 
@@ -88,7 +81,6 @@ pub fn rnn_backward(
         let (h, grad_h, grad_last) = (Array::read(h)?, Array::optional(grad_h)?, Array::optional(grad_last)?);
         let operands = operands(&inputs, [Some(&h), None, grad_h.as_ref(), grad_last.as_ref()]);
         let gradients = Array::each(&gradients)?;
-        let arrays = Arrays::new(operands, each(GRADIENTS, &gradients))?;
-        operation::backward(&arrays, call, held(kept), false)
+        (library().rnn_backward)(&Arrays::new(&operands, &each(GRADIENTS, &gradients))?, call, held(kept), false)
     })
 }

@@ -18,7 +18,7 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Tensors> {
     let (u, h, tau, keep) = (u.laid_out()?, h.laid_out()?, optional(tau)?, keep && kept::is_possible());
     let (call, c) = (ApplyCall::of(&u, &h, tau.is_some(), transpose, &method?, &shape?)?, h.empty_like()?);
     let operands = named(OPERANDS, [Some(&u), tau.as_ref(), Some(&h)]);
-    let kept = apply::forward(&Arrays::with_new_results(operands, [("c", Some(&c))]), &call, keep)?;
+    let kept = apply::forward(&Arrays::with_new_results(&operands, &[("c", Some(&c))]), &call, keep)?;
     Ok(vec![Some(c.into()), Some(kept::keep(keep, kept)?)])
 }
 
@@ -39,8 +39,11 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Tensors> {
     let [wants_u, wants_h, wants_tau] = wants?;
     let gradients = gradients([Some(&u), tau.as_ref(), Some(&h)], [wants_u, wants_tau, wants_h])?;
     let operands = named(OPERANDS, [Some(&u), tau.as_ref(), Some(&h), Some(&grad_c)]);
-    let arrays = Arrays::with_new_results(operands, each(GRADIENTS, &gradients));
-    apply::backward(&arrays, &call, kept::find(kept.as_ref()).as_deref())?;
+    apply::backward(
+        &Arrays::with_new_results(&operands, &each(GRADIENTS, &gradients)),
+        &call,
+        kept::find(kept.as_ref()).as_deref(),
+    )?;
     let [u, tau, h] = gradients;
     Ok(results([u, h, tau]))
 }

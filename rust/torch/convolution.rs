@@ -27,7 +27,7 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Tensors> {
     let (x, weight, bias) = (x.laid_out()?, weight.laid_out()?, optional(bias)?);
     let (y, sizes) = (x.empty_like()?, sizes(&x, &weight)?);
     let operands = named(OPERANDS, [Some(&x), Some(&weight), bias.as_ref()]);
-    convolution::forward(&Arrays::with_new_results(operands, [("y", Some(&y))]), sizes, silu)?;
+    convolution::forward(&Arrays::with_new_results(&operands, &[("y", Some(&y))]), sizes, silu)?;
     Ok(vec![Some(y.into())])
 }
 
@@ -38,7 +38,10 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Tensors> {
     let (x, weight, bias, grad_y) = (x.laid_out()?, weight.laid_out()?, optional(bias)?, grad_y.laid_out()?);
     let (sizes, tensors) = (sizes(&x, &weight)?, [Some(&x), Some(&weight), bias.as_ref(), Some(&grad_y)]);
     let gradients = gradients(tensors, wants?)?;
-    let arrays = Arrays::with_new_results(named(NAMES, tensors), each(GRADIENTS, &gradients));
-    convolution::backward(&arrays, sizes, silu)?;
+    convolution::backward(
+        &Arrays::with_new_results(&named(NAMES, tensors), &each(GRADIENTS, &gradients)),
+        sizes,
+        silu,
+    )?;
     Ok(results(gradients))
 }

@@ -6,7 +6,7 @@ use householder::delta::{self as core, Sizes};
 use householder_binding::array::AnyArray;
 use householder_binding::delta::{self, DeltaCall, GRADIENTS, slots, steps};
 use householder_binding::dtype::DType;
-use householder_binding::operands::{Arrays, each};
+use householder_binding::operands::{Arrays, each, named};
 use householder_binding::refusal::{Reading, Refusal};
 
 use crate::arguments::Arguments;
@@ -54,7 +54,7 @@ fn call(
 /// Where the sequences begin and end, counted in tokens of all rows.
 fn sequences(offsets: Option<&Laid>, batch: usize, tokens: usize) -> Reading<Vec<Range<usize>>> {
     let Some(offsets) = offsets else { return Ok((0..batch).map(|i| i * tokens..(i + 1) * tokens).collect()) };
-    let offsets = offsets.integers("cu_seqlens")?;
+    let offsets = (offsets as &dyn AnyArray).integers("cu_seqlens")?;
     if batch != 1 {
         let text = "q: with cu_seqlens sequences are packed in one row: expected B = 1";
         return Err(Refusal::invalid(format!("{text}, got B = {batch}")));
@@ -79,9 +79,9 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Tensors> {
     let states = |count: usize| Laid::empty(&[&[count], &call.shape(5)[1..]].concat(), dtype.computed());
     let (out, last) = (Laid::empty(&call.out(), dtype)?, states(call.sequences.len())?);
     let kept = states(if keep { call.kept[1] } else { 0 })?;
-    let results = [("out", Some(&out)), ("last", Some(&last)), ("kept", Some(&kept).filter(|_| keep))];
+    let results = named(["out", "last", "kept"], [Some(&out), Some(&last), Some(&kept).filter(|_| keep)]);
     let operands = slots(&inputs[..GRADIENTS.len()], [None; 3]);
-    delta::forward(&Arrays::with_new_results(operands, results), call, false)?;
+    delta::forward(&Arrays::with_new_results(&operands, &results), call, false)?;
     Ok(self::results([out, last, kept].map(Some)))
 }
 
@@ -101,7 +101,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Tensors> {
         *gradient = like.map(|like| Laid::empty(&like.shape(), dtype.computed())).transpose()?;
     }
     let operands = slots(&inputs[..GRADIENTS.len()], states.each_ref().map(Option::as_ref));
-    delta::backward(&Arrays::with_new_results(operands, each(GRADIENTS, &gradients)), call)?;
+    delta::backward(&Arrays::with_new_results(&operands, &each(GRADIENTS, &gradients)), call)?;
     for (gradient, like) in gradients.iter_mut().zip(inputs.iter().flatten()).take(2) {
         *gradient = gradient.take().map(|gradient| gradient.converted(like.dtype)).transpose()?;
     }

@@ -21,7 +21,7 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Tensors> {
     let (x, z, weight) = (x.laid_out()?, z.laid_out()?, weight.laid_out()?);
     let (y, shape) = (x.empty_like()?, rows(&x)?);
     let operands = named(OPERANDS, [&x, &z, &weight].map(Some));
-    gated_norm::forward(&Arrays::with_new_results(operands, [("y", Some(&y))]), (shape, epsilon, silu))?;
+    gated_norm::forward(&Arrays::with_new_results(&operands, &[("y", Some(&y))]), (shape, epsilon, silu))?;
     Ok(vec![Some(y.into())])
 }
 
@@ -32,6 +32,6 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Tensors> {
     let (x, z, weight, grad_y) = (x.laid_out()?, z.laid_out()?, weight.laid_out()?, grad_y.laid_out()?);
     let (shape, gradients) = (rows(&x)?, gradients([&x, &z, &weight].map(Some), wants?)?);
     let operands = named(["x", "z", "weight", "grad_y"], [&x, &z, &weight, &grad_y].map(Some));
-    gated_norm::backward(&Arrays::with_new_results(operands, each(GRADIENTS, &gradients)), (shape, epsilon, silu))?;
+    gated_norm::backward(&Arrays::with_new_results(&operands, &each(GRADIENTS, &gradients)), (shape, epsilon, silu))?;
     Ok(results(gradients))
 }

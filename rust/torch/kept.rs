@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use householder_binding::array::AnyArray as _;
+use householder_binding::array::AnyArray;
 use householder_binding::dtype::DType;
 use householder_binding::kept::{Held, Kept};
 use householder_binding::refusal::Reading;
@@ -74,6 +74,7 @@ unsafe extern "C" fn end(data: *mut c_void, _: *mut c_void) {
 
 /// What the forward pass has kept, if this is the tensor that stands for it.
 pub fn find(tensor: Option<&Laid>) -> Option<Arc<Held>> {
-    let address = tensor?.integers("kept").ok()?.as_ptr() as usize;
+    let tensor: &dyn AnyArray = tensor?;
+    let address = tensor.integers("kept").ok()?.as_ptr() as usize;
     with_entries(|entries| entries.get(&address).cloned())
 }

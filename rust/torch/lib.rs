@@ -16,7 +16,7 @@ mod kept;
 mod kernel;
 mod matrix;
 #[allow(dead_code)] // only the core uses `Once::get`
-#[path = "../core/once.rs"]
+#[path = "../core/memory/once.rs"]
 mod once;
 mod rnn;
 mod signals;
@@ -28,6 +28,7 @@ use std::sync::OnceLock;
 
 use abi::{Handle, Kernel, torch};
 use householder::threads::{TorchThreads, share_torch_threads};
+use householder_binding::interface::Interface;
 use householder_binding::refusal::Reading;
 use kernel::{entry, raised};
 
@@ -104,6 +105,11 @@ static OPERATORS: [Registration; 12] = [
         entry!(gated_norm::backward),
     ),
 ];
+
+/// What the extension module of Python calls; see [`householder_binding::interface`].
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)] // as the functions
+pub static householder_interface: Interface = Interface::HERE;
 
 /// Defines the operators and registers their kernels, in a process without Python. Returns null, or why it could not.
 #[unsafe(no_mangle)]

@@ -19,8 +19,8 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Tensors> {
     let mut shape = u.shape();
     shape[columns.axes + 1] = columns.n;
     let w = Laid::empty(&shape, u.dtype)?;
-    let arrays = Arrays::with_new_results(named(OPERANDS, [Some(&u)]), [("w", Some(&w))]);
-    let kept = matrix::forward(&arrays, &columns, keep)?;
+    let kept =
+        matrix::forward(&Arrays::with_new_results(&named(OPERANDS, [Some(&u)]), &[("w", Some(&w))]), &columns, keep)?;
     Ok(vec![Some(w.into()), Some(kept::keep(keep, kept)?)])
 }
 
@@ -35,7 +35,10 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Tensors> {
     }
     let (columns, grad_u) = (Columns::of(&u, "trapezoidal", false)?, u.empty_like()?);
     let operands = named(OPERANDS, [Some(&u), Some(&grad_w)]);
-    let arrays = Arrays::with_new_results(operands, [("grad_u", Some(&grad_u))]);
-    matrix::backward(&arrays, &columns, kept::find(kept.as_ref()).as_deref())?;
+    matrix::backward(
+        &Arrays::with_new_results(&operands, &[("grad_u", Some(&grad_u))]),
+        &columns,
+        kept::find(kept.as_ref()).as_deref(),
+    )?;
     Ok(vec![Some(grad_u.into())])
 }

@@ -1,6 +1,6 @@
 //! Whole sequences and their gradients.
 
-use householder_binding::operands::{Arrays, Named, each};
+use householder_binding::operands::{Arrays, Named, each, named};
 use householder_binding::refusal::{Reading, Refusal};
 use householder_binding::rnn::{self, Call, Described, GRADIENTS, H, H0, Inputs, NONLINEARITY_BIAS, PHASES, operands};
 
@@ -35,8 +35,8 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Tensors> {
     let (axes, n) = (call.sizes.columns.axes, call.sizes.columns.n);
     let h = Laid::empty(&[&x.shape()[..x.dims - 1], &[n]].concat(), x.dtype)?;
     let last = Laid::empty(&[&u.shape()[..axes], &[call.sizes.batch, n]].concat(), u.dtype)?;
-    let results = [("h", Some(&h)), ("last", Some(&last)), ("tape", None)];
-    let kept = rnn::forward(&Arrays::with_new_results(operands(&inputs, [None; 4]), results), call, keep)?;
+    let results = named(["h", "last", "tape"], [Some(&h), Some(&last)]);
+    let kept = rnn::forward(&Arrays::with_new_results(&operands(&inputs, [None; 4]), &results), call, keep)?;
     Ok(vec![Some(h.into()), Some(last.into()), Some(kept::keep(keep, kept)?)])
 }
 
@@ -51,20 +51,25 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Tensors> {
     let operands = operands(&inputs, [Some(&h), None, grad_h.as_ref(), grad_last.as_ref()]);
     require_unchanged(&call, &operands)?;
     let gradients = gradients(inputs.iter().map(Option::as_ref), wants?)?;
-    let arrays = Arrays::with_new_results(operands, each(GRADIENTS, &gradients));
-    rnn::backward(&arrays, call, kept::find(kept.as_ref()).as_deref(), true)?;
+    rnn::backward(
+        &Arrays::with_new_results(&operands, &each(GRADIENTS, &gradients)),
+        call,
+        kept::find(kept.as_ref()).as_deref(),
+        true,
+    )?;
     Ok(results(gradients))
 }
 
 /// Refuses tensors that were replaced or converted since the forward pass.
-fn require_unchanged(call: &Call<'_>, operands: &[Named<'_, Laid>; 12]) -> Reading<()> {
+fn require_unchanged(call: &Call<'_>, operands: &[Named<'_>; 12]) -> Reading<()> {
     let [(_, Some(u)), ..] = operands else { return Ok(()) };
     let is_parameter = |slot: usize| (H0..H).contains(&slot);
     let given = || operands.iter().enumerate().filter_map(|(slot, (_, tensor))| Some((slot, (*tensor)?)));
     for (slot, tensor) in given().filter(|(slot, _)| is_parameter(*slot)) {
         let dtype = if matches!(slot, PHASES | NONLINEARITY_BIAS) { u.dtype.real() } else { u.dtype };
-        let lead = &u.shape()[..call.sizes.columns.axes];
-        let (given, expected) = (tensor.shape(), [lead, &call.sizes.shape(slot)[1..]].concat());
+        let lead = u.leading(call.sizes.columns.axes).unwrap_or_default();
+        let given = tensor.leading(tensor.dims).unwrap_or_default();
+        let expected = [&lead, &call.sizes.shape(slot)[1..]].concat();
         if given != expected || tensor.dtype != dtype {
             let (given, expected, of, dtype) = (tuple(&given), tuple(&expected), name(tensor.dtype), name(dtype));
             return Err(Refusal::Runtime(format!(

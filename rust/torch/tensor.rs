@@ -4,9 +4,8 @@ use std::ffi::c_void;
 use std::ops::Deref;
 use std::ptr::null_mut;
 
-use householder::error::Result;
-use householder::threads::{Context, MOST_THREADS, set_num_threads};
-use householder_binding::array::{AnyArray, Header};
+use householder::threads::{MOST_THREADS, set_num_threads};
+use householder_binding::array::{AnyArray, Header, Work};
 use householder_binding::dtype::DType;
 use householder_binding::refusal::{Reading, Refusal};
 
@@ -187,17 +186,17 @@ impl AnyArray for Laid {
         Ok(dtype::name(self.dtype))
     }
 
-    fn is_led_by(&self, other: &Self, axes: usize) -> bool {
-        self.shape()[..axes] == other.shape()[..axes]
+    fn leading(&self, axes: usize) -> Option<Vec<usize>> {
+        self.shape().get(..axes).map(<[_]>::to_vec)
     }
 
     /// On as many threads as torch has. Python's signals stop it.
-    fn run<R: Send>(work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> Reading<R> {
+    fn run(&self, work: &mut Work<'_>) -> Reading<()> {
         let (torch, mut threads) = (torch()?, 1);
         // SAFETY: a place for the number.
         torch.done(unsafe { (torch.torch_get_num_threads)(&raw mut threads) })?;
         set_num_threads((threads as usize).min(MOST_THREADS))?;
-        Ok(work(&mut Context::new(&mut signals::poll))?)
+        Ok(work(&mut signals::poll)?)
     }
 }
 

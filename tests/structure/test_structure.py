@@ -91,6 +91,10 @@ def test_rust_modules_import_in_one_direction(root):
     assert circle(modules(ROOT / root, ".rs", "mod"), rust_imports) == []
 
 
+def test_the_core_has_folders_with_few_files_beside_them():
+    assert len([path for path in (ROOT / "rust/core").iterdir() if path.is_file()]) <= 8
+
+
 @pytest.mark.parametrize("root", ["python/householder", "experiments/householder_experiments"])
 def test_python_modules_import_in_one_direction(root):
     assert circle(modules(ROOT / root, ".py", "__init__"), python_imports) == []

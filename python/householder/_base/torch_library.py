@@ -1,4 +1,4 @@
-"""``libhouseholder_torch``: torch's operators of this package without Python, for C++ programs and compiled graphs."""
+"""``libhouseholder_torch``: the kernels, and torch's operators of this package without Python."""
 
 from __future__ import annotations
 
@@ -56,9 +56,3 @@ def original(error: RuntimeError) -> Exception:
     text = str(error)
     kind = 0 if _loaded is None else _loaded.householder_torch_kind_of(text.encode())
     return (error, ValueError(text), TypeError(text), MemoryError(text))[kind]
-
-
-def release_memory() -> None:
-    """Return the memory that the library holds for later calls to the system."""
-    if _loaded is not None:
-        _loaded.householder_torch_release_memory()

@@ -1,7 +1,7 @@
 """Threads and memory of the process."""
 
 from householder import _core
-from householder._base import torch_library, validate
+from householder._base import validate
 
 
 def set_num_threads(k: int) -> None:
@@ -27,7 +27,7 @@ def set_num_threads(k: int) -> None:
 def release_memory() -> None:
     """Return the memory that is held for later calls to the system.
 
-    This is at most 128 MiB of workspaces, and as much for compiled graphs of torch.
+    This is at most 128 MiB of workspaces.
 
     Every other thread still keeps its own small blocks: at most 32, each below 4 KiB.
 
@@ -37,7 +37,6 @@ def release_memory() -> None:
     >>> hh.release_memory()
     """
     _core.release_memory()
-    torch_library.release_memory()
 
 
 def get_num_threads() -> int:

@@ -4,18 +4,18 @@ use super::forward::{Formed, Prepared, Saved};
 use super::matrix::from_outer;
 use super::pass::{Pass, empty};
 use super::{lanes, sequential};
-use crate::diagonal::DiagonalSum;
+use crate::arrays::rows::Rows;
+use crate::arrays::stack::{Stack, StackMut};
+use crate::arrays::view::View;
 use crate::error::{Error, Result};
-use crate::gradients::Gradients;
 use crate::memory::{Buffer, filled};
 use crate::method::Method;
+use crate::numbers::scalar::Scalar;
+use crate::operator::diagonal::DiagonalSum;
+use crate::operator::gradients::Gradients;
 use crate::operator::{Operator, Transform};
 use crate::product::outer;
-use crate::rows::Rows;
-use crate::scalar::Scalar;
-use crate::stack::{Stack, StackMut};
 use crate::threads::Context;
-use crate::view::View;
 use crate::wy::dense::{self, Dense};
 
 /// Vectors of one pass: enough to keep all threads busy, and few enough for the cache.

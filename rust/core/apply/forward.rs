@@ -2,16 +2,16 @@
 
 use super::{CHUNK, TASK, TASKS};
 use super::{lanes, sequential};
+use crate::arrays::lengths::flops;
+use crate::arrays::rows::{Rows, RowsMut};
+use crate::arrays::stack::{Stack, StackMut};
+use crate::arrays::view::{Shared, View};
 use crate::error::{Error, Result};
-use crate::lengths::flops;
 use crate::memory::{Buffer, padded};
 use crate::method::{self, Method};
+use crate::numbers::scalar::Scalar;
 use crate::operator::{Operator, Reflections, Transform};
-use crate::rows::{Rows, RowsMut};
-use crate::scalar::Scalar;
-use crate::stack::{Stack, StackMut};
 use crate::threads::{Context, slices};
-use crate::view::{Shared, View};
 use crate::wy::blocks::{Blocks, Coefficients, Scratch};
 use crate::wy::dense::{self, Dense};
 use crate::wy::{CompactWy, Overlap};

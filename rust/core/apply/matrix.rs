@@ -3,18 +3,18 @@
 use super::forward::{Formed, Saved};
 use super::pass::{Pass, empty};
 use super::small;
+use crate::arrays::rows::RowsMut;
+use crate::arrays::stack::{Stack, StackMut};
+use crate::arrays::view::View;
 use crate::error::{Error, Result};
-use crate::gradients::Gradients;
 use crate::memory::{Buffer, collected, padded};
+use crate::numbers::scalar::Scalar;
+use crate::operator::gradients::Gradients;
 use crate::operator::{Diagonal, Operator, Transform};
-use crate::rows::RowsMut;
-use crate::scalar::Scalar;
 use crate::simd::isa::InstructionSet;
 use crate::simd::transpose::transpose;
 use crate::simd::vector::dot;
-use crate::stack::{Stack, StackMut};
 use crate::threads::Context;
-use crate::view::View;
 use crate::wy::blocks::Scratch;
 use crate::wy::dense::{self, Dense};
 

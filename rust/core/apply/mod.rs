@@ -23,7 +23,7 @@ mod pass;
 pub(crate) mod sequential;
 mod small;
 
-pub use crate::gradients::Gradients;
+pub use crate::operator::gradients::Gradients;
 pub use backward::{backward, backward_in_place};
 pub use forward::{Saved, forward, forward_and_save};
 pub(crate) use matrix::{from_outer, is_small, matrix_of_one, small_matrix_backward};

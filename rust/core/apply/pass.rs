@@ -13,16 +13,16 @@
 //! of threads.
 
 use super::{TASK, TASKS};
+use crate::arrays::lengths::flops;
+use crate::arrays::view::{Shared, View};
 use crate::error::Result;
-use crate::lengths::flops;
 use crate::memory::Buffer;
+use crate::numbers::scalar::Scalar;
 use crate::operator::Reflections;
-use crate::scalar::Scalar;
 use crate::simd::epilogue::Store;
 use crate::simd::gemm::gemm;
 use crate::simd::isa::InstructionSet;
 use crate::threads::{Context, slices};
-use crate::view::{Shared, View};
 use crate::wy::blocks::{Blocks, Coefficients};
 
 /// Coordinates of a task that forms sums, at least.

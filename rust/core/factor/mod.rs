@@ -18,18 +18,18 @@ mod signs;
 use range::few_reflections;
 
 use crate::apply;
+use crate::arrays::lengths::{flops, require};
+use crate::arrays::view::{Shared, View};
 use crate::error::{Error, Result};
-use crate::lengths::{flops, require};
 use crate::memory::{Buffer, collected, filled, padded};
-use crate::number::{Number, Real};
+use crate::numbers::number::{Number, Real};
+use crate::numbers::scalar::Scalar;
 use crate::operator::{Diagonal, Operator, Reflections, Transform};
 use crate::product::outer;
-use crate::scalar::Scalar;
 use crate::simd::isa::InstructionSet;
 use crate::simd::transpose::transpose;
 use crate::simd::vector::{axpy, dot};
 use crate::threads::{Context, slices};
-use crate::view::{Shared, View};
 use crate::wy::CompactWy;
 use crate::wy::blocks::Block;
 

@@ -13,10 +13,10 @@
 //! eliminations suffice if `3 m <= n`; `n` are needed if `2 m = n - 1`. If no such phases exist, the first shows it.
 
 use super::range::{by_rows, range};
+use crate::arrays::lengths::flops;
 use crate::error::Result;
-use crate::lengths::flops;
 use crate::memory::{collected, filled};
-use crate::scalar::Scalar;
+use crate::numbers::scalar::Scalar;
 use crate::simd::vector::{axpy, dot};
 use crate::threads::Context;
 

@@ -10,14 +10,14 @@
 //! and every reflection is `L w` for a reflection `w` of the orthogonal or unitary `m x m` matrix `M`.
 
 use super::{Target, reduce, reflection_of};
+use crate::arrays::lengths::flops;
+use crate::arrays::view::Shared;
 use crate::error::Result;
-use crate::lengths::flops;
 use crate::memory::{collected, filled};
-use crate::scalar::Scalar;
+use crate::numbers::scalar::Scalar;
 use crate::simd::transpose::transpose;
 use crate::simd::vector::{axpy, dot};
 use crate::threads::{Context, slices};
-use crate::view::Shared;
 
 /// Vectors of one length.
 type Vectors<W> = Vec<Vec<W>>;

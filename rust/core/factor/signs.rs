@@ -16,8 +16,8 @@ use super::range::few_reflections;
 use super::{Target, angle, distance_of, reduce, reflection_of};
 use crate::error::Result;
 use crate::memory::{collected, filled};
+use crate::numbers::scalar::Scalar;
 use crate::operator::{Diagonal, Reflections};
-use crate::scalar::Scalar;
 use crate::simd::vector::axpy;
 use crate::threads::Context;
 

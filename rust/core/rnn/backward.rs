@@ -21,10 +21,12 @@ use super::sequence::Sequence;
 use super::steps::Series;
 use super::sums::Sums;
 use super::transition::{Transition, TransitionFactors};
+use crate::arrays::stack::Stack;
+use crate::arrays::view::{Shared, View};
 use crate::error::{Error, Result};
-use crate::gradients::Gradients;
 use crate::memory::filled;
-use crate::scalar::Scalar;
+use crate::numbers::scalar::Scalar;
+use crate::operator::gradients::Gradients;
 use crate::simd::activation::{Rest, activation_gradient};
 use crate::simd::epilogue::{StepBack, Store};
 use crate::simd::fetch::Fetch;
@@ -32,9 +34,7 @@ use crate::simd::gemm::gemm;
 use crate::simd::isa::InstructionSet;
 use crate::simd::pack::Packed;
 use crate::simd::vector::copy_columns;
-use crate::stack::Stack;
 use crate::threads::Context;
-use crate::view::{Shared, View};
 
 /// What the forward pass of the same sequences left. `saved` may hold the tape. Without either, `W` or its factors and `z` are
 /// made again, and OPLU is refused.

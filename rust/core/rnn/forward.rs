@@ -8,10 +8,12 @@ use super::plan::{Layout, Plan};
 use super::sequence::Sequence;
 use super::transition::{Transition, TransitionFactors};
 use crate::apply;
+use crate::arrays::lengths::{self, product};
+use crate::arrays::stack::{Stack, StackMut};
+use crate::arrays::view::{Shared, View};
 use crate::error::{Error, Result};
-use crate::lengths::{self, product};
 use crate::memory::{Buffer, collected, filled, padded};
-use crate::scalar::Scalar;
+use crate::numbers::scalar::Scalar;
 use crate::simd::activation::Rest;
 use crate::simd::epilogue::{Step, Store};
 use crate::simd::fetch::Fetch;
@@ -19,9 +21,7 @@ use crate::simd::gemm::gemm;
 use crate::simd::isa::InstructionSet;
 use crate::simd::pack::{Packed, pack};
 use crate::simd::vector::copy_columns;
-use crate::stack::{Stack, StackMut};
 use crate::threads::Context;
-use crate::view::{Shared, View};
 
 /// What a forward pass leaves to the backward pass of the same sequences: for each problem all that both need of `U`, and
 /// the tape.

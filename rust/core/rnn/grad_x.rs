@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use super::plan::Plan;
 use super::steps::Steps;
+use crate::arrays::view::{Shared, View};
 use crate::error::Result;
-use crate::scalar::Scalar;
+use crate::numbers::scalar::Scalar;
 use crate::simd::epilogue::Store;
 use crate::simd::gemm::gemm;
 use crate::simd::isa::InstructionSet;
 use crate::simd::pack::{Packed, Part, ROWS, pack};
-use crate::view::{Shared, View};
 
 /// The gradient of the input, one vector of `d` numbers a row, as it is found from `delta`.
 pub struct InputGradient<'a, T: Scalar> {

@@ -1,12 +1,12 @@
 //! The arrays for the gradients of a sequence.
 
 use super::sequence::Sequence;
-use crate::diagonal::PhaseGradients;
+use crate::arrays::lengths;
+use crate::arrays::stack::StackMut;
 use crate::error::Result;
-use crate::lengths;
-use crate::number::Number;
-use crate::scalar::Scalar;
-use crate::stack::StackMut;
+use crate::numbers::number::Number;
+use crate::numbers::scalar::Scalar;
+use crate::operator::diagonal::PhaseGradients;
 
 /// Where the gradients go; what is `None` is not computed.
 #[derive(Debug, Default)]

@@ -1,15 +1,15 @@
 //! One problem of a [`Sequence`](super::Sequence), with what its shape decides.
 
 use super::steps::{Series, Steps};
+use crate::arrays::lengths::flops;
+use crate::arrays::view::{Shape, View};
 use crate::error::{Error, Result};
-use crate::lengths::flops;
 use crate::method::{Costs, Method};
+use crate::numbers::scalar::Scalar;
 use crate::operator::Transform;
-use crate::scalar::Scalar;
 use crate::simd::activation::{Activation, Rest};
 use crate::simd::pack::{Part, ROWS};
 use crate::threads::slices;
-use crate::view::{Shape, View};
 
 /// Columns of `P` and `Q`, 0 where `W` is formed, and numbers a row of the tape: `z`, which the backward pass can recompute,
 /// and the flags of OPLU, which it cannot recompute.

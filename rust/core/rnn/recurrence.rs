@@ -6,10 +6,11 @@ use std::ptr::null_mut;
 
 use super::sequence::Sequence;
 use super::transition::{Transition, TransitionFactors};
+use crate::arrays::lengths;
+use crate::arrays::view::View;
 use crate::error::{Error, Result};
-use crate::lengths;
 use crate::memory::{Buffer, padded};
-use crate::scalar::Scalar;
+use crate::numbers::scalar::Scalar;
 use crate::simd::activation::Activation;
 use crate::simd::epilogue::Step;
 use crate::simd::fetch::Fetch;
@@ -17,7 +18,6 @@ use crate::simd::isa::InstructionSet;
 use crate::simd::pack::{Packed, pack};
 use crate::simd::vector::copy_columns;
 use crate::threads::Context;
-use crate::view::View;
 
 /// So many steps that what they share costs nothing.
 const STEPS: usize = 1 << 20;

@@ -4,15 +4,15 @@ use std::ops::Range;
 
 use super::plan::Plan;
 use super::sums::Sums;
+use crate::arrays::view::View;
 use crate::error::Result;
 use crate::memory::{Buffer, padded};
-use crate::scalar::Scalar;
+use crate::numbers::scalar::Scalar;
 use crate::simd::epilogue::Store;
 use crate::simd::fetch::Fetch;
 use crate::simd::gemm::gemm;
 use crate::simd::isa::InstructionSet;
 use crate::simd::pack::Packed;
-use crate::view::View;
 
 /// Rows, more or less: enough for the sums to run at full speed, few enough for the cache.
 const ROWS: usize = 96;

@@ -2,14 +2,14 @@
 
 use super::plan::{Layout, Plan};
 use super::steps::{Series, Steps};
+use crate::arrays::stack::Stack;
+use crate::arrays::view::Shape;
 use crate::error::{Error, Result};
 use crate::method::Method;
-use crate::number::{Number, Real};
+use crate::numbers::number::{Number, Real};
+use crate::numbers::scalar::Scalar;
 use crate::operator::Operator;
-use crate::scalar::Scalar;
 use crate::simd::activation::Activation;
-use crate::stack::Stack;
-use crate::view::Shape;
 
 /// A batch of sequences for each problem, all of one size, and the recurrence that runs over them. [`Sequence::new`] has the
 /// defaults: `Sequence { activation: Activation::Tanh, ..Sequence::new(operator, steps, x) }`.

@@ -1,11 +1,11 @@
 //! Which rows belong to which step of which sequence, and vectors for each of them.
 
+use crate::arrays::lengths;
+use crate::arrays::stack::Stack;
+use crate::arrays::view::View;
 use crate::error::{Error, Result};
-use crate::lengths;
 use crate::memory::filled;
 use crate::simd::fetch::Fetch;
-use crate::stack::Stack;
-use crate::view::View;
 
 /// Rows of the arrays `(rows, ..)`: those of step `t` are `offsets[t]..offsets[t + 1]`, one for each sequence that is still
 /// running, the longest sequences first.

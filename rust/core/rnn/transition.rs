@@ -4,16 +4,16 @@ use std::ops::Range;
 
 use super::plan::{Layout, Plan};
 use crate::apply;
+use crate::arrays::view::View;
 use crate::error::Result;
 use crate::memory::{Buffer, padded};
+use crate::numbers::scalar::Scalar;
 use crate::operator::{Diagonal, Form, Reflections};
-use crate::scalar::Scalar;
 use crate::simd::epilogue::{Step, Store};
 use crate::simd::gemm::{gemm, gemm2};
 use crate::simd::isa::InstructionSet;
 use crate::simd::pack::{Packed, Part, pack};
 use crate::threads::Context;
-use crate::view::View;
 use crate::wy::CompactWy;
 use crate::wy::dense::Dense;
 use crate::wy::gradient::expansion;

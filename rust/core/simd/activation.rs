@@ -9,8 +9,8 @@ use pulp::Simd;
 use super::element::Element;
 use super::isa::{InstructionSet, simd};
 use super::lanes::Lanes;
-use crate::number::{Number, Real};
-use crate::stack::Stack;
+use crate::arrays::stack::Stack;
+use crate::numbers::number::{Number, Real};
 
 /// Defines the enumeration of all nonlinearities from their names, which may have a parameter.
 macro_rules! activations {

@@ -5,7 +5,7 @@
 
 use pulp::{MemMask, Simd};
 
-use crate::number::{Number, Real, c32, c64};
+use crate::numbers::number::{Number, Real, c32, c64};
 
 /// A number type inside kernels. Every method must inline into a function compiled for `S`.
 pub trait Element: Number {

@@ -7,7 +7,7 @@ use super::element::Element;
 use super::fetch::Fetch;
 use super::isa::InstructionSet;
 use super::lanes::{Lanes, unroll};
-use crate::view::{Shape, View};
+use crate::arrays::view::{Shape, View};
 
 /// Weights and operand of both parts of a sum.
 pub type Terms<T> = [[View<T>; 2]; 2];

@@ -4,8 +4,8 @@
 //! fetched all at once, they occupy all of these slots, and the product's own reads of the second-level cache wait. Tiles
 //! therefore fetch one line at each step of their sums.
 
+use crate::arrays::view::View;
 use crate::memory::ALIGNMENT;
-use crate::view::View;
 
 /// Pieces of `len` numbers that a later product needs: rows of them, `strides[0]` apart, and in each row `strides[1]`.
 #[derive(Clone, Copy, Debug)]

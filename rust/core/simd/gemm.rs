@@ -7,9 +7,9 @@ use super::epilogue::{Epilogue, Step, StepBack, Store, Terms, Tiles};
 use super::isa::InstructionSet;
 use super::lanes::{max_columns, max_rows};
 use super::tile::Tile;
+use crate::arrays::view::{Shape, View};
 use crate::memory::ALIGNMENT;
-use crate::number::{c32, c64};
-use crate::view::{Shape, View};
+use crate::numbers::number::{c32, c64};
 
 /// Numbers in a cache line: every count of weight rows is padded to a multiple of it, on every instruction set.
 #[inline(always)]

@@ -6,7 +6,7 @@ use pulp::{Scalar, Simd, WithSimd};
 
 use super::element::Element;
 use super::lanes::max_rows;
-use crate::once::Once;
+use crate::memory::once::Once;
 
 /// Defines functions whose bodies are compiled for each instruction set: `fn f(s, arguments)` is called as
 /// `f(isa, arguments)`, an `unsafe fn` likewise. In the body `s: S` stands for the instruction set.

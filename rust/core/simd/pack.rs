@@ -5,9 +5,9 @@ use super::gemm::line;
 use super::isa::InstructionSet;
 use super::transpose::turned;
 use super::vector::copy_columns;
+use crate::arrays::view::View;
 use crate::error::Result;
 use crate::memory::Buffer;
-use crate::view::View;
 
 /// Rows that are whole panels on every instruction set, for every number type.
 pub const ROWS: usize = 64;

@@ -14,7 +14,7 @@ use pulp::Simd;
 use super::element::Element;
 use super::isa::simd;
 use super::lanes::{Lanes, unroll};
-use crate::view::{Shape, View};
+use crate::arrays::view::{Shape, View};
 
 /// Most lanes of a register.
 const MOST: usize = 16;
@@ -188,7 +188,7 @@ turn!(f64, rotate_right_f64s, select_f64s, greater_than_f64s, splat_f64s);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::number::{c32, c64};
+    use crate::numbers::number::{c32, c64};
     use crate::simd::isa::InstructionSet;
 
     fn rows_become_columns<T: Element>(number: impl Fn(usize) -> T) {

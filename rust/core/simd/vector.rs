@@ -6,7 +6,7 @@ use super::element::Element;
 use super::fetch::prefetch;
 use super::isa::simd;
 use super::lanes::Lanes;
-use crate::view::{Shape, View};
+use crate::arrays::view::{Shape, View};
 
 simd! {
     /// `sum conj(a_i) b_i`.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::pool::{self, Workers};
 use super::torch::TorchThreads;
 use crate::error::{Error, Result};
-use crate::once::Once;
+use crate::memory::once::Once;
 
 /// The most threads that [`set_num_threads`] takes. More of them, which start at once, only cost memory.
 pub const MOST_THREADS: usize = 1024;

@@ -8,17 +8,17 @@
 //! triangle. A block does not touch the coordinates before its first one, which saves half of all work where `m = n`.
 
 use super::compact::CompactWy;
+use crate::arrays::lengths::flops;
+use crate::arrays::view::{Shared, View};
 use crate::error::{Error, Result};
-use crate::lengths::flops;
 use crate::memory::{Buffer, collected, padded};
+use crate::numbers::scalar::Scalar;
 use crate::operator::Reflections;
-use crate::scalar::Scalar;
 use crate::simd::epilogue::Store;
 use crate::simd::gemm::gemm;
 use crate::simd::isa::InstructionSet;
 use crate::simd::pack::{Packed, Part, pack};
 use crate::threads::Context;
-use crate::view::{Shared, View};
 
 /// Columns of a task that forms a matrix, in whole tiles: few enough to stay in the second-level cache while all blocks pass
 /// (up to a thousand coordinates), and many enough to make up for reading the blocks.

@@ -1,16 +1,16 @@
 //! The factors of one compact WY form, and their application to vectors.
 
 use super::tau::UserTau;
+use crate::arrays::view::View;
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, padded};
+use crate::numbers::scalar::Scalar;
 use crate::operator::{Form, Operator, Reflections};
-use crate::scalar::Scalar;
 use crate::simd::epilogue::Store;
 use crate::simd::gemm::{gemm, long_gemm};
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::transpose::transpose;
 use crate::threads::Context;
-use crate::view::View;
 use crate::wy::layout::{Trapezoid, multiply_columns};
 
 /// `V`, `N = -T^-1`, and what is needed to turn gradients of `V` into gradients of `U`.

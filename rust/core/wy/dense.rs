@@ -2,17 +2,17 @@
 
 use super::blocks::{Blocks, Coefficients};
 use super::compact::{narrow, round_columns};
+use crate::arrays::view::{Shared, View};
 use crate::error::Result;
 use crate::memory::{Buffer, padded};
 use crate::method;
+use crate::numbers::scalar::Scalar;
 use crate::operator::{Diagonal, Reflections, Transform};
 use crate::product::product;
-use crate::scalar::Scalar;
 use crate::simd::isa::InstructionSet;
 use crate::simd::pack::Part;
 use crate::simd::transpose::{transpose, turned};
 use crate::threads::Context;
-use crate::view::{Shared, View};
 
 /// `W`, and what is needed to turn its gradient into that of `U`.
 pub struct Dense<T: Scalar> {

@@ -4,15 +4,15 @@ use super::gram::Gram;
 use super::inverse::{minus_inverse, narrow};
 use super::tau::UserTau;
 use super::{CompactWy, Factors};
+use crate::arrays::lengths::flops;
+use crate::arrays::view::{Shared, View};
 use crate::error::Result;
-use crate::lengths::flops;
 use crate::memory::{Buffer, collected, filled};
-use crate::number::Number;
+use crate::numbers::number::Number;
+use crate::numbers::scalar::Scalar;
 use crate::operator::Reflections;
-use crate::scalar::Scalar;
 use crate::simd::isa::simd;
 use crate::threads::Context;
-use crate::view::{Shared, View};
 use crate::wy::layout::{Strip, Trapezoid};
 
 /// Per-row work overlapped with inverting `T`.

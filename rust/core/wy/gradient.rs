@@ -10,16 +10,16 @@
 
 use super::CompactWy;
 use super::dense::adjoint;
+use crate::arrays::view::View;
 use crate::error::Result;
 use crate::memory::Buffer;
-use crate::number::Number;
+use crate::numbers::number::Number;
+use crate::numbers::scalar::Scalar;
 use crate::product::product;
-use crate::scalar::Scalar;
 use crate::simd::epilogue::Store;
 use crate::simd::gemm::gemm;
 use crate::simd::pack::Part;
 use crate::threads::Context;
-use crate::view::View;
 
 /// `dL/dV` from `C1` and `C2` (column-major, `n x k`, columns `ld_n` apart); the result replaces `C2`. Adds `dL/dtau`.
 pub fn from_sums<T: Scalar>(

@@ -7,17 +7,17 @@
 use std::ops::Range;
 
 use super::CompactWy;
+use crate::arrays::lengths::flops;
+use crate::arrays::view::{Shared, View};
 use crate::error::Result;
-use crate::lengths::flops;
 use crate::memory::{Buffer, padded};
-use crate::number::Number;
+use crate::numbers::number::Number;
+use crate::numbers::scalar::Scalar;
 use crate::operator::Form;
-use crate::scalar::Scalar;
 use crate::simd::epilogue::Store;
 use crate::simd::gemm::gemm;
 use crate::simd::isa::InstructionSet;
 use crate::threads::{Context, slices};
-use crate::view::{Shared, View};
 
 /// Rows of `T` in a product, whose sums begin where the columns do.
 const STRIP: usize = 16;
@@ -197,7 +197,7 @@ unsafe fn add_gram<T: Scalar>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::number::{c32, c64};
+    use crate::numbers::number::{c32, c64};
 
     #[test]
     fn matrices_take_little_memory_or_no_more_than_twice_that_of_u() {

@@ -1,13 +1,13 @@
 //! The inverse of `T`.
 
+use crate::arrays::view::View;
 use crate::error::Result;
 use crate::memory::Buffer;
-use crate::scalar::Scalar;
+use crate::numbers::scalar::Scalar;
 use crate::simd::epilogue::Store;
 use crate::simd::gemm::gemm;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::transpose::transpose_with;
-use crate::view::View;
 
 /// Blocks in which `S` is formed: within a block column by column, across blocks by products.
 const BLOCK: usize = 32;

@@ -12,8 +12,8 @@
 use super::inverse::{minus_inverse, narrow};
 use crate::error::Result;
 use crate::memory::{Buffer, collected, filled};
-use crate::number::{Number, c64};
-use crate::scalar::Scalar;
+use crate::numbers::number::{Number, c64};
+use crate::numbers::scalar::Scalar;
 use crate::simd::isa::InstructionSet;
 
 /// What a given `tau` adds to the factors of columns that were multiplied by `scale`.

@@ -4,12 +4,11 @@
 //! those that are there.
 
 use std::ffi::c_int;
-use std::fmt::Display;
+use std::ops::Deref;
 
-use householder::error::Result;
-use householder::threads::Context;
-use householder_binding::dtype::{ArrayNumber, DType};
-use householder_binding::operands::{Caller, Operands};
+use householder_binding::array::{AnyArray, Header, Origin, Work};
+use householder_binding::dtype::DType;
+use householder_binding::operands::{Arrays, each};
 use householder_binding::refusal::{Reading, Refusal};
 
 use super::c_api::{self, ARRAY, BUFFER, ByteSpan, CallFrame, F64, NUMBER, PRED, S64, TEXT};
@@ -33,14 +32,27 @@ impl<'a> Frame<'a> {
         Self(frame)
     }
 
-    /// The operand of a slot, if it is given.
-    fn operand(&self, slot: usize) -> Reading<Option<FrameBuffer<'a>>> {
-        buffer(&self.0.arguments, self.integer("given")?, slot)
+    /// Runs an operation on the arrays of these slots. XLA's results are distinct arrays.
+    pub fn run<R, const IN: usize, const OUT: usize>(
+        &self,
+        (operands, results): ([&'static str; IN], [&'static str; OUT]),
+        work: impl FnOnce(&Arrays<'_>) -> Reading<R>,
+    ) -> Reading<R> {
+        let [given, wanted] = [self.integer("given")?, self.integer("wanted")?];
+        let inputs = buffers::<IN>(&self.0.arguments, given)?;
+        let outputs = buffers::<OUT>(&self.0.results, wanted)?;
+        work(&Arrays::with_new_results(&each(operands, &inputs), &each(results, &outputs)))
     }
 
     /// The operand of a slot that tells sizes and type.
     fn model(&self, slot: usize) -> Reading<FrameBuffer<'a>> {
-        self.operand(slot)?.ok_or_else(|| Refusal::invalid(format!("operand {slot}: expected an array, got none")))
+        let operand = buffer(&self.0.arguments, self.integer("given")?, slot)?;
+        operand.ok_or_else(|| Refusal::invalid(format!("operand {slot}: expected an array, got none")))
+    }
+
+    /// The type of an operand that is always given.
+    pub fn dtype(&self, slot: usize) -> Reading<DType> {
+        Ok(self.model(slot)?.dtype)
     }
 
     /// Whether the operand of a slot is given.
@@ -109,34 +121,6 @@ impl<'a> Frame<'a> {
     }
 }
 
-impl<'a> Operands<'a> for Frame<'a> {
-    fn read<T: ArrayNumber>(&self, slot: usize, name: &str, shape: &[usize]) -> Reading<Option<&'a [T]>> {
-        let Some(buffer) = self.operand(slot)? else { return Ok(None) };
-        let (data, len) = buffer.checked::<T>(name, shape)?;
-        // SAFETY: as many numbers of this type, alive during the call, which writes to results only.
-        Ok(Some(if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, len) } }))
-    }
-
-    fn write<T: ArrayNumber>(&self, slot: usize, shape: &[usize]) -> Reading<Option<&'a mut [T]>> {
-        let Some(buffer) = buffer(&self.0.results, self.integer("wanted")?, slot)? else { return Ok(None) };
-        let (data, len) = buffer.checked::<T>(format_args!("result {slot}"), shape)?;
-        // SAFETY: as above; XLA's results are distinct arrays.
-        Ok(Some(if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(data, len) } }))
-    }
-}
-
-impl<'a> Caller<'a> for Frame<'a> {
-    fn dtype(&self, slot: usize) -> Reading<DType> {
-        let number = self.model(slot)?.0.dtype;
-        Ok(TYPES.iter().find(|names| names.1 == number).map_or(DType::Other, |names| names.0))
-    }
-
-    /// XLA's threads know nothing of Python's signals: the interpreter sees them once the result is there.
-    fn run<R: Send>(&self, work: impl FnOnce(&mut Context<'_>) -> Result<R> + Send) -> Reading<R> {
-        Ok(work(&mut Context::default())?)
-    }
-}
-
 fn text(span: &ByteSpan) -> Option<&str> {
     if span.len == 0 {
         return Some("");
@@ -159,41 +143,83 @@ fn buffer(buffers: &c_api::Buffers, present: i64, slot: usize) -> Reading<Option
         if *buffers.kinds.add(place) != BUFFER {
             return Err(Refusal::invalid(format!("array {place}: expected a buffer, got something else")));
         }
-        Ok(Some(FrameBuffer(&**buffers.values.add(place))))
+        Ok(Some(FrameBuffer::new(&**buffers.values.add(place))))
     }
 }
 
-/// An array of XLA, row-major.
-#[derive(Clone, Copy)]
-struct FrameBuffer<'a>(&'a c_api::XlaBuffer);
+/// All slots.
+fn buffers<const N: usize>(buffers: &c_api::Buffers, present: i64) -> Reading<[Option<FrameBuffer<'_>>; N]> {
+    let mut found = [const { None }; N];
+    for (slot, found) in found.iter_mut().enumerate() {
+        *found = buffer(buffers, present, slot)?;
+    }
+    Ok(found)
+}
+
+/// An array of XLA, row-major, and its header.
+struct FrameBuffer<'a> {
+    buffer: &'a c_api::XlaBuffer,
+    header: Header,
+}
 
 impl<'a> FrameBuffer<'a> {
+    fn new(buffer: &'a c_api::XlaBuffer) -> Self {
+        let dims = dims(buffer);
+        let mut strides = vec![1_i64; dims.len()];
+        for i in (1..dims.len()).rev() {
+            strides[i - 1] = strides[i].saturating_mul(dims[i].max(1));
+        }
+        let dtype = TYPES.iter().find(|names| names.1 == buffer.dtype).map_or(DType::Other, |names| names.0);
+        let mut header = Header::new(buffer.data, dtype, dims, &strides);
+        header.origin = Origin::Xla;
+        Self { buffer, header }
+    }
+
     /// The sizes of its axes.
-    fn shape<const N: usize>(self) -> Reading<[usize; N]> {
-        let shape: Vec<usize> = self.dims().iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
+    fn shape<const N: usize>(&self) -> Reading<[usize; N]> {
+        let shape: Vec<usize> = dims(self.buffer).iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
         shape.try_into().map_err(|shape| Refusal::invalid(format!("expected {N} axes, got shape {shape:?}")))
     }
+}
 
-    fn dims(self) -> &'a [i64] {
-        let rank = usize::try_from(self.0.rank).unwrap_or(0);
-        // SAFETY: XLA's array of sizes.
-        if rank == 0 { &[] } else { unsafe { std::slice::from_raw_parts(self.0.dims, rank) } }
+fn dims(buffer: &c_api::XlaBuffer) -> &[i64] {
+    let rank = usize::try_from(buffer.rank).unwrap_or(0);
+    // SAFETY: XLA's array of sizes.
+    if rank == 0 { &[] } else { unsafe { std::slice::from_raw_parts(buffer.dims, rank) } }
+}
+
+impl Deref for FrameBuffer<'_> {
+    type Target = Header;
+    fn deref(&self) -> &Header {
+        &self.header
+    }
+}
+
+impl AnyArray for FrameBuffer<'_> {
+    fn describe(&self) -> Reading<String> {
+        Ok(format!("{:?} of type {}", dims(self.buffer), self.buffer.dtype))
     }
 
-    fn checked<T: ArrayNumber>(self, name: impl Display, shape: &[usize]) -> Reading<(*mut T, usize)> {
-        let (dims, data) = (self.dims(), self.0.data.cast::<T>());
-        let expected = TYPES.iter().find(|names| names.0 == T::DTYPE).map_or(0, |names| names.1);
+    fn type_name(&self) -> Reading<String> {
+        Ok(format!("type {}", self.buffer.dtype))
+    }
+
+    fn require_exactly(&self, name: &str, dtype: DType, shape: &[usize]) -> Reading<()> {
+        let (dims, data) = (dims(self.buffer), self.data);
+        let expected = TYPES.iter().find(|names| names.0 == dtype).map_or(0, |names| names.1);
         let fits = dims.len() == shape.len() && dims.iter().zip(shape).all(|(&dim, &size)| dim == size as i64);
-        if self.0.dtype != expected || !fits {
-            return Err(Refusal::invalid(format!(
-                "{name}: expected shape {shape:?} of type {expected}, got {dims:?} of type {}",
-                self.0.dtype
-            )));
+        if self.dtype != dtype || !fits {
+            let given = self.describe()?;
+            return Err(Refusal::invalid(format!("{name}: expected shape {shape:?} of type {expected}, got {given}")));
         }
-        let len = shape.iter().product::<usize>();
-        if len > 0 && (data.is_null() || !data.is_aligned()) {
+        if self.len > 0 && (data.is_null() || !(data as usize).is_multiple_of(dtype.real().bytes())) {
             return Err(Refusal::invalid(format!("{name}: expected aligned memory, got {data:?}")));
         }
-        Ok((data, len))
+        Ok(())
+    }
+
+    /// XLA's threads know nothing of Python's signals: the interpreter sees them once the result is there.
+    fn run(&self, work: &mut Work<'_>) -> Reading<()> {
+        Ok(work(&mut || false)?)
     }
 }

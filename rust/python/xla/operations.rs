@@ -3,11 +3,11 @@
 use householder::delta::{self as core, Sizes};
 use householder::rnn::Steps;
 use householder_binding::columns::Columns;
-use householder_binding::operands::Caller;
 use householder_binding::refusal::{Reading, Refusal};
 use householder_binding::{apply as application, delta, matrix as formed, options, rnn as sequences};
 
 use super::frame::Frame;
+use crate::library::library;
 
 /// `u (count, n, m)`, and in the slot `tau`, perhaps, `tau (count, m)`.
 fn columns(frame: &Frame<'_>, tau: usize) -> Reading<Columns> {
@@ -22,11 +22,13 @@ fn vectors(frame: &Frame<'_>) -> Reading<application::ApplyCall> {
 }
 
 pub fn apply(frame: &Frame<'_>) -> Reading<()> {
-    application::forward(frame, &vectors(frame)?, false).map(drop)
+    frame.run((application::OPERANDS, ["c"]), |arrays| (library().apply)(arrays, &vectors(frame)?, false).map(drop))
 }
 
 pub fn apply_backward(frame: &Frame<'_>) -> Reading<()> {
-    application::backward(frame, &vectors(frame)?, None)
+    frame.run((application::OPERANDS, application::GRADIENTS), |arrays| {
+        (library().apply_backward)(arrays, &vectors(frame)?, None)
+    })
 }
 
 /// `u (count, n, m)` of layers.
@@ -35,11 +37,11 @@ fn of_layers(frame: &Frame<'_>) -> Reading<Columns> {
 }
 
 pub fn matrix(frame: &Frame<'_>) -> Reading<()> {
-    formed::forward(frame, &of_layers(frame)?, false).map(drop)
+    frame.run((formed::OPERANDS, ["w"]), |arrays| (library().matrix)(arrays, &of_layers(frame)?, false).map(drop))
 }
 
 pub fn matrix_backward(frame: &Frame<'_>) -> Reading<()> {
-    formed::backward(frame, &of_layers(frame)?, None)
+    frame.run((formed::OPERANDS, ["grad_u"]), |arrays| (library().matrix_backward)(arrays, &of_layers(frame)?, None))
 }
 
 /// `x (count, steps, batch, d)` or, if `batch_sizes` are not empty, `(count, rows, d)`; what else there is of a sequence.
@@ -69,11 +71,15 @@ fn sequence<'a>(frame: &Frame<'a>) -> Reading<sequences::Call<'a>> {
 }
 
 pub fn rnn(frame: &Frame<'_>) -> Reading<()> {
-    sequences::forward(frame, sequence(frame)?, false).map(drop)
+    frame.run((sequences::OPERANDS, ["h", "last", "tape"]), |arrays| {
+        (library().rnn)(arrays, sequence(frame)?, false).map(drop)
+    })
 }
 
 pub fn rnn_backward(frame: &Frame<'_>) -> Reading<()> {
-    sequences::backward(frame, sequence(frame)?, None, false)
+    frame.run((sequences::OPERANDS, sequences::GRADIENTS), |arrays| {
+        (library().rnn_backward)(arrays, sequence(frame)?, None, false)
+    })
 }
 
 /// `q (B, T, H, K)`, `v (B, T r, HV, V)`, and what else there is of the delta rule. `B` sequences keep states each.
@@ -99,9 +105,9 @@ fn rule(frame: &Frame<'_>) -> Reading<delta::DeltaCall> {
 }
 
 pub fn delta_rule(frame: &Frame<'_>) -> Reading<()> {
-    delta::forward(frame, rule(frame)?, false)
+    frame.run((delta::OPERANDS, ["out", "last", "kept"]), |arrays| (library().delta_rule)(arrays, rule(frame)?, false))
 }
 
 pub fn delta_rule_backward(frame: &Frame<'_>) -> Reading<()> {
-    delta::backward(frame, rule(frame)?)
+    frame.run((delta::OPERANDS, delta::GRADIENTS), |arrays| (library().delta_rule_backward)(arrays, rule(frame)?))
 }

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use pulp::Simd;
 
-use crate::scalar::Scalar;
+use crate::numbers::scalar::Scalar;
 use crate::simd::element::Element;
 
 /// A register of real parts and one of imaginary parts, which real numbers do not have.

@@ -6,10 +6,10 @@ use super::columns::LaneColumns;
 use super::diagonal::Diagonals;
 use super::steps::{GradientPlaces, LaneSteps};
 use crate::error::Result;
-use crate::gradients::Gradients;
 use crate::memory::Buffer;
+use crate::numbers::scalar::Scalar;
 use crate::operator::Operator;
-use crate::scalar::Scalar;
+use crate::operator::gradients::Gradients;
 use crate::simd::element::Element;
 use crate::simd::isa::simd;
 

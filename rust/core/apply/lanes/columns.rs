@@ -4,11 +4,11 @@ use pulp::Simd;
 
 use super::{LaneLayout, PIECE};
 use crate::error::Result;
-use crate::form::Form;
 use crate::memory::{Buffer, filled};
-use crate::number::{Number, Real};
+use crate::numbers::number::{Number, Real};
+use crate::numbers::scalar::Scalar;
+use crate::operator::Form;
 use crate::operator::Operator;
-use crate::scalar::Scalar;
 use crate::wy::layout::{ORDINARY, scale_columns};
 
 /// Columns of one group after the other of the same shape.

@@ -7,9 +7,9 @@ use super::arithmetic::Arithmetic;
 use super::columns::LaneColumns;
 use crate::error::Result;
 use crate::memory::Buffer;
-use crate::number::Number;
+use crate::numbers::number::Number;
+use crate::numbers::scalar::Scalar;
 use crate::operator::Operator;
-use crate::scalar::Scalar;
 use crate::simd::element::Element;
 
 /// `D` of a group: which coordinates it changes, and by which factors.

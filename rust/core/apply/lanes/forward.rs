@@ -5,8 +5,8 @@ use super::diagonal::Diagonals;
 use super::steps::LaneSteps;
 use crate::error::Result;
 use crate::memory::Buffer;
+use crate::numbers::scalar::Scalar;
 use crate::operator::Operator;
-use crate::scalar::Scalar;
 use crate::simd::element::Element;
 use crate::simd::isa::simd;
 

@@ -26,8 +26,8 @@ pub use backward::{LanesBackward, backward};
 pub use forward::{LanesForward, forward};
 
 use crate::method::Method;
+use crate::numbers::scalar::Scalar;
 use crate::operator::Operator;
-use crate::scalar::Scalar;
 use crate::simd::isa::InstructionSet;
 use crate::simd::transpose::transpose_at;
 

@@ -4,7 +4,7 @@ use pulp::Simd;
 
 use super::arithmetic::{Arithmetic, Parts};
 use super::columns::LaneColumns;
-use crate::scalar::Scalar;
+use crate::numbers::scalar::Scalar;
 
 /// One register of the problems of a group, from lane `lane` on.
 pub struct LaneSteps<'a, S, T: Scalar> {

@@ -4,12 +4,12 @@ use super::chain::Chain;
 use super::vectors::{Registers, pad};
 use super::{PANEL, panels, side_by_side};
 use crate::apply::CHUNK;
-use crate::diagonal::DiagonalSum;
 use crate::error::Result;
-use crate::gradients::Gradients;
 use crate::memory::{Buffer, padded};
+use crate::numbers::scalar::Scalar;
+use crate::operator::diagonal::DiagonalSum;
+use crate::operator::gradients::Gradients;
 use crate::operator::{Diagonal, Transform};
-use crate::scalar::Scalar;
 use crate::simd::isa::simd;
 use crate::threads::Cancel;
 

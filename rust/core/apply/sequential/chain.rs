@@ -7,9 +7,9 @@ use pulp::Simd;
 use super::ReflectionSteps;
 use crate::error::Result;
 use crate::memory::filled;
-use crate::number::{Number, Real};
+use crate::numbers::number::{Number, Real};
+use crate::numbers::scalar::Scalar;
 use crate::operator::{Form, Reflections};
-use crate::scalar::Scalar;
 use crate::wy::layout::Trapezoid;
 
 /// Columns and what their [`ReflectionSteps`] need, for one matrix after the other of the same shape.

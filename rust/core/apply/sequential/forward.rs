@@ -6,8 +6,8 @@ use super::{PANEL, panels, side_by_side};
 use crate::apply::CHUNK;
 use crate::error::Result;
 use crate::memory::{Buffer, padded};
+use crate::numbers::scalar::Scalar;
 use crate::operator::Transform;
-use crate::scalar::Scalar;
 use crate::simd::isa::simd;
 use crate::threads::Cancel;
 

@@ -33,8 +33,8 @@ use pulp::Simd;
 pub use tape::{backward_tape, forward_tape};
 use vectors::Registers;
 
+use crate::numbers::scalar::Scalar;
 use crate::operator::Form;
-use crate::scalar::Scalar;
 
 /// Some reflections in order of application: columns `v_j`, zero before their first entry, with `tau_j`. What is the same
 /// for all vectors is computed before (the paper's `N`). Vectors begin with the first coordinate of column 0.

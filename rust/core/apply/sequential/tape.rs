@@ -5,10 +5,10 @@ use super::backward::Source;
 use super::chain::Chain;
 use super::vectors::{Registers, pad};
 use crate::error::{Error, Result};
-use crate::gradients::Gradients;
 use crate::memory::Buffer;
+use crate::numbers::scalar::Scalar;
+use crate::operator::gradients::Gradients;
 use crate::operator::{Diagonal, Operator, Transform};
-use crate::scalar::Scalar;
 use crate::simd::isa::simd;
 use crate::threads::{Cancel, Context};
 

@@ -2,8 +2,8 @@
 
 use pulp::Simd;
 
-use crate::number::Real;
-use crate::scalar::Scalar;
+use crate::numbers::number::Real;
+use crate::numbers::scalar::Scalar;
 use crate::simd::vector::{plain_dot, sum_of_lanes};
 
 /// Operations on vectors of whole registers.

@@ -5,14 +5,14 @@ use pulp::Simd;
 use super::blocks::project;
 use super::{Chain, Formation};
 use crate::apply::sequential::vectors::pad;
+use crate::arrays::view::View;
 use crate::error::Result;
 use crate::memory::Buffer;
+use crate::numbers::scalar::Scalar;
 use crate::operator::Transform;
-use crate::scalar::Scalar;
 use crate::simd::isa::simd;
 use crate::simd::lanes::unroll;
 use crate::simd::vector::sum_of_lanes;
-use crate::view::View;
 
 /// Workspace for gradients of real matrices of one shape, whose reflections are their own inverses.
 pub struct FormationBackward<T: Scalar> {

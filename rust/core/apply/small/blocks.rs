@@ -11,11 +11,11 @@ use std::ops::Range;
 use pulp::Simd;
 
 use super::Chain;
+use crate::arrays::view::View;
+use crate::numbers::scalar::Scalar;
 use crate::operator::Form;
-use crate::scalar::Scalar;
 use crate::simd::element::Element;
 use crate::simd::lanes::{Lanes, unroll};
-use crate::view::View;
 
 /// Real, and imaginary if there is one.
 #[inline(always)]

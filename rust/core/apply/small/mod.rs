@@ -9,13 +9,13 @@ pub use backward::{FormationBackward, form_back};
 use blocks::Reflectors;
 
 use super::sequential::chain::Chain;
+use crate::arrays::view::View;
 use crate::error::Result;
 use crate::memory::Buffer;
+use crate::numbers::scalar::Scalar;
 use crate::operator::{Reflections, Transform};
-use crate::scalar::Scalar;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::lanes::{Lanes, max_rows};
-use crate::view::View;
 
 /// Up to this size reflections in registers form `W` in less time than compact WY needs for its factors.
 pub const SMALL: usize = 64;

@@ -12,9 +12,9 @@ use pulp::Simd;
 
 use crate::error::Result;
 use crate::memory::{Buffer, filled, padded};
-use crate::number::{Number, Real};
+use crate::numbers::number::{Number, Real};
+use crate::numbers::scalar::Scalar;
 use crate::operator::Reflections;
-use crate::scalar::Scalar;
 use crate::simd::lanes::{Lanes, opaque};
 use crate::simd::transpose::transpose_with;
 pub use strip::Strip;

@@ -3,9 +3,9 @@
 use pulp::Simd;
 
 use super::{PIECE, REGISTER, multiply_columns, squares};
-use crate::number::Number;
+use crate::numbers::number::Number;
+use crate::numbers::scalar::Scalar;
 use crate::operator::{Form, Reflections};
-use crate::scalar::Scalar;
 use crate::simd::fetch::prefetch;
 use crate::simd::lanes::Lanes;
 use crate::simd::transpose::transpose_at;

@@ -1,0 +1,326 @@
+//! Outputs and states, chunk by chunk. A few steps are taken one after the other, so the state is read and written once.
+
+use super::chunk::{Decayed, EPSILON, Keys, exponentials};
+use super::problem::{CHUNK, Gate, Places, Problem, Results, TaskPart};
+use super::solve::{Solved, State};
+use crate::arrays::view::{Shared, View};
+use crate::error::Result;
+use crate::memory::workspace::WorkRows;
+use crate::numbers::exponential::Exponential;
+use crate::simd::isa::{InstructionSet, simd};
+use crate::simd::lanes::{Lanes, max_rows, unroll};
+use crate::simd::pack::ROWS;
+use crate::simd::vector::dot;
+use crate::threads::{Cancel, Context, num_threads};
+
+/// Runs all sequences.
+pub fn forward<T: Exponential>(
+    context: &mut Context<'_>,
+    problem: &Problem<'_, T>,
+    results: Results<'_, T>,
+) -> Result<()> {
+    T::delta(context, problem, results)
+}
+
+/// [`forward`], to be compiled for each type.
+pub(crate) fn run<T: Exponential>(
+    context: &mut Context<'_>,
+    problem: &Problem<'_, T>,
+    results: Results<'_, T>,
+) -> Result<()> {
+    results.check(problem)?;
+    let places = Places::of(problem, results);
+    let (isa, kept_from) = (context.isa, problem.kept_from());
+    let most = STATES / (problem.sizes.state() * size_of::<T>());
+    let parts = TaskPart::all(&problem.sizes, problem.sequences.len(), num_threads(), most, ROWS)?;
+    context.run(parts.len(), problem.flops(), &|i, cancel| {
+        let part = &parts[i];
+        if problem.steps(part.sequence) <= FEW_STEPS {
+            return by_steps(isa, problem, part, places);
+        }
+        ForwardPass::new(isa, problem, part, &places)?.run(kept_from[part.sequence], places, cancel)
+    })
+}
+
+/// Bytes of states that a task goes through chunk by chunk: they stay in the second-level cache.
+const STATES: usize = 1 << 19;
+
+/// A task and its workspace.
+struct ForwardPass<'a, T: Exponential> {
+    isa: InstructionSet,
+    problem: &'a Problem<'a, T>,
+    part: &'a TaskPart,
+    keys: Keys<T>,
+    decayed: Decayed<T>,
+    states: Vec<State<T>>,
+    solved: Solved<T>,
+}
+
+impl<'a, T: Exponential> ForwardPass<'a, T> {
+    fn new(isa: InstructionSet, problem: &'a Problem<'a, T>, part: &'a TaskPart, places: &Places<T>) -> Result<Self> {
+        let states = part.heads.clone().map(|head| State::initial(problem, part, places, head));
+        Ok(Self {
+            isa,
+            problem,
+            part,
+            keys: Keys::new(problem)?,
+            decayed: Decayed::new(problem)?,
+            states: states.collect::<Result<_>>()?,
+            solved: Solved::new(part.columns.len())?,
+        })
+    }
+
+    fn run(mut self, kept_from: usize, places: Places<T>, cancel: &Cancel<'_>) -> Result<()> {
+        let (isa, problem, part) = (self.isa, self.problem, self.part);
+        let (token, steps) = (problem.sequences[part.sequence].start, problem.steps(part.sequence));
+        let (interval, column) = (problem.sizes.interval(), part.columns.start);
+        let (keys_wide, values_wide) = (problem.sizes.key_width, part.columns.len());
+        let chunk = |first: usize| (first, CHUNK.min(steps.saturating_sub(first)));
+        for first in (0..steps).step_by(CHUNK) {
+            cancel.check()?;
+            self.keys.load(isa, problem, token, chunk(first), part.key_head);
+            for (state, head) in self.states.iter().zip(part.heads.clone()) {
+                if let Some(kept) = places.kept.filter(|_| first > 0 && first % interval == 0) {
+                    let at = problem.state_at(kept.get(), kept_from + first / interval - 1, head, column);
+                    // SAFETY: tasks write disjoint heads and columns.
+                    unsafe { state.write(at) };
+                }
+                let rows = (token + self.keys.token, self.keys.queries.count);
+                let out = problem.values_of(places.out, rows, head, column);
+                self.decayed.form(isa, problem, &self.keys, token, head)?;
+                self.solved.solve(isa, problem, part, head, (&self.keys, &self.decayed), state, !out.is_none());
+                let (of, next) =
+                    if head + 1 < part.heads.end { (first, head + 1) } else { (first + CHUNK, part.heads.start) };
+                if !out.is_none() {
+                    let skip = problem.skip.map(|by| by[head]);
+                    let fetch = problem.values_of(places.out, rows, next, column).fetch(values_wide);
+                    // SAFETY: as above.
+                    unsafe { self.solved.outputs(isa, (&self.keys, &self.decayed), skip, (out, fetch)) };
+                }
+                if head == part.heads.start {
+                    let next = problem.queries_and_keys(token, chunk(first + CHUNK), part.key_head);
+                    next.into_iter().for_each(|rows| rows.prefetch(keys_wide));
+                }
+                let rows = [self.decayed.to_end(&self.keys), self.solved.written(&self.keys, &self.decayed)];
+                let fetch = problem.values(token, chunk(of), next, column).fetch(values_wide);
+                // SAFETY: workspace of this chunk.
+                unsafe { state.advance(isa, &self.keys, &self.decayed, rows, (state, fetch)) };
+            }
+        }
+        if let Some(last) = places.last {
+            for (state, head) in self.states.iter().zip(part.heads.clone()) {
+                // SAFETY: as above.
+                unsafe { state.write(problem.state_at(last.get(), part.sequence, head, column)) };
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Most steps of a sequence for which single steps are faster than a chunk.
+const FEW_STEPS: usize = 4;
+
+/// The operands of one step.
+struct TokenStep<T> {
+    /// `exp g`, `k`, `exp(g) k` and `exp(g) q`, a row each.
+    rows: View<T>,
+    /// Absent: one.
+    beta: Option<T>,
+    erases: bool,
+    /// Factor of the value in the output.
+    skip: Option<T>,
+    /// `q k`.
+    reach: T,
+    v: *const T,
+    out: *mut T,
+    /// Whether a token ends.
+    ends: bool,
+}
+
+/// Runs the sequence of a part, step by step.
+fn by_steps<T: Exponential>(
+    isa: InstructionSet,
+    problem: &Problem<'_, T>,
+    part: &TaskPart,
+    places: Places<T>,
+) -> Result<()> {
+    let (steps, width) = (problem.steps(part.sequence), part.columns.len());
+    if steps == 0 {
+        return unchanged(problem, part, places);
+    }
+    let (rows, values) = (WorkRows::scratch(4 * steps, problem.sizes.key_width)?, WorkRows::scratch(2 * steps, width)?);
+    let workspace = State::new(problem, if places.last.is_none() { width } else { 0 })?;
+    for head in part.heads.clone() {
+        let column = part.columns.start;
+        let state = match places.last {
+            Some(last) => problem.state_at(last.get(), part.sequence, head, column),
+            None => workspace.view(),
+        };
+        let at = |states: Shared<T>| problem.state_at(states.get(), part.sequence, head, column);
+        let from = places.initial.map_or_else(View::none, at);
+        let steps = (0..steps).map(|i| prepare(isa, problem, part, head, i, [&rows, &values]));
+        let steps = steps.collect::<Result<Vec<_>>>()?;
+        // SAFETY: states of this part, and rows made for it; tasks write disjoint heads and columns.
+        unsafe { all(isa, width, from, state, &steps) };
+        let first = problem.sequences[part.sequence].start;
+        for (token, step) in steps.iter().filter(|step| step.ends).enumerate() {
+            let out = problem.values_of(places.out, (first + token, 1), head, column);
+            if !out.is_none() {
+                // SAFETY: as above.
+                unsafe { out.write(isa, width, View::new(step.out, 0, 1)) };
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A sequence without steps ends where it begins.
+fn unchanged<T: Exponential>(problem: &Problem<'_, T>, part: &TaskPart, places: Places<T>) -> Result<()> {
+    let Some(last) = places.last else { return Ok(()) };
+    for head in part.heads.clone() {
+        let state = State::initial(problem, part, &places, head)?;
+        // SAFETY: tasks write disjoint heads and columns.
+        unsafe { state.write(problem.state_at(last.get(), part.sequence, head, part.columns.start)) };
+    }
+    Ok(())
+}
+
+/// Step `i` of the sequence, in rows of keys and of values.
+fn prepare<T: Exponential>(
+    isa: InstructionSet,
+    problem: &Problem<'_, T>,
+    part: &TaskPart,
+    head: usize,
+    i: usize,
+    [rows, values]: [&WorkRows<T>; 2],
+) -> Result<TokenStep<T>> {
+    let sizes = problem.sizes;
+    let (width, reflections) = (sizes.key_width, sizes.reflections);
+    let first = problem.sequences[part.sequence].start;
+    let (token, step) = (first + i / reflections, first * reflections + i);
+    let factor = |x: &[T]| {
+        if problem.normalize { T::ONE / (dot(isa, x, x) + T::of(EPSILON)).sqrt() } else { T::ONE }
+    };
+    let (begins, ends) = (i.is_multiple_of(reflections), (i + 1).is_multiple_of(reflections));
+    let (view, values) = (rows.view(4 * i, 4), values.view(2 * i, 2));
+    // SAFETY: rows of the operands, and six rows of this step's own.
+    let [decay, key, by_key, by_query] = unsafe {
+        problem.k.rows((step, 1), part.key_head).read(isa, width, view.part(1, 2));
+        problem.q.rows((token, 1), part.key_head).read(isa, width, view.part(3, 4));
+        problem.values(first, (i, 1), head, part.columns.start).read(isa, part.columns.len(), values.part(0, 1));
+        [0, 1, 2, 3].map(|j| view.vector_mut(j, width))
+    };
+    match problem.gate {
+        Gate::Head(gate) if begins => {
+            let (first, others) = decay.split_at_mut(1);
+            exponentials(isa, problem, &gate[token * sizes.value_heads + head..][..1], first)?;
+            others.fill(first[0]);
+        }
+        Gate::Channel(gate) if begins => {
+            exponentials(isa, problem, &gate[(token * sizes.value_heads + head) * width..][..width], decay)?;
+        }
+        _ => decay.fill(T::ONE),
+    }
+    let of_query = if ends { factor(by_query) * problem.scale } else { T::ZERO };
+    let of_key = factor(key);
+    let reach = if ends { dot(isa, by_query, key) * of_query * of_key } else { T::ZERO };
+    for x in 0..width {
+        key[x] = key[x] * of_key;
+        by_key[x] = decay[x] * key[x];
+        by_query[x] = if ends { decay[x] * by_query[x] * of_query } else { T::ZERO };
+    }
+    Ok(TokenStep {
+        rows: view,
+        beta: problem.beta.map(|beta| beta[step * sizes.value_heads + head]),
+        erases: problem.erases(),
+        skip: problem.skip.map(|by| by[head]),
+        reach,
+        v: values.at(0, 0),
+        out: values.at(0, 1),
+        ends,
+    })
+}
+
+simd! {
+    /// All steps on `width` columns of a state, from `from`, or from zero, to `to`.
+    ///
+    /// # Safety
+    /// States and rows have `width` columns from these addresses on; the caller owns what is written.
+    unsafe fn all<T: Exponential>(s, width: usize, from: View<T>, to: View<T>, steps: &[TokenStep<T>]) -> () {
+        const TALL: usize = 8; // whole rows of 128 columns: memory is read in the order in which it lies
+        const LOW: usize = 2;
+        let lanes = T::lanes::<S>();
+        let mut begin = 0;
+        // SAFETY: states and rows of so many columns; the task's own where they are written.
+        unsafe {
+            while max_rows::<S>() > 2 && begin + TALL * lanes <= width {
+                stripe::<S, T, TALL>(s, begin, Lanes::first(s, lanes), from, to, steps);
+                begin += TALL * lanes;
+            }
+            while begin + LOW * lanes <= width {
+                stripe::<S, T, LOW>(s, begin, Lanes::first(s, lanes), from, to, steps);
+                begin += LOW * lanes;
+            }
+            while begin < width {
+                stripe::<S, T, 1>(s, begin, Lanes::first(s, width - begin), from, to, steps);
+                begin += lanes;
+            }
+        }
+    }
+}
+
+/// The columns of `N` registers. They are read twice a step, the second time from a cache.
+#[inline(always)]
+unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
+    s: S,
+    begin: usize,
+    lanes: Lanes<S, T, N>,
+    from: View<T>,
+    to: View<T>,
+    steps: &[TokenStep<T>],
+) {
+    let zero = [T::splat(s, T::ZERO); N];
+    let height = to.count;
+    let mut from = from;
+    for TokenStep { rows, beta, erases, skip, reach, v, out, .. } in steps {
+        let [e, k, ek, eq] = [0, 1, 2, 3].map(|row| rows.at(0, row));
+        let (mut of_keys, mut of_queries) = (zero, zero);
+        if !from.ptr.is_null() {
+            for x in 0..height {
+                let state = lanes.load(from.at(begin, x));
+                let (ek, eq) = (T::splat(s, *ek.add(x)), T::splat(s, *eq.add(x)));
+                unroll!(for i in 0..N {
+                    if *erases {
+                        of_keys[i] = T::fma(s, state[i], ek, of_keys[i]);
+                    }
+                    of_queries[i] = T::fma(s, state[i], eq, of_queries[i]);
+                });
+            }
+        }
+        let v = lanes.load(v.add(begin));
+        let (mut d, mut o) = (v, zero);
+        for i in 0..N {
+            if let Some(beta) = beta {
+                let error = if *erases { T::fma(s, of_keys[i], T::splat(s, -T::ONE), d[i]) } else { d[i] };
+                d[i] = T::fma(s, error, T::splat(s, *beta), zero[i]);
+            }
+            o[i] = T::fma(s, d[i], T::splat(s, *reach), of_queries[i]);
+            if let Some(skip) = skip {
+                o[i] = T::fma(s, v[i], T::splat(s, *skip), o[i]);
+            }
+        }
+        lanes.store(out.add(begin), o);
+        for x in 0..height {
+            let (e, k) = (T::splat(s, *e.add(x)), T::splat(s, *k.add(x)));
+            let mut state = zero;
+            if !from.ptr.is_null() {
+                state = lanes.load(from.at(begin, x));
+            }
+            for i in 0..N {
+                state[i] = T::fma(s, d[i], k, T::fma(s, state[i], e, zero[i]));
+            }
+            lanes.store(to.at(begin, x), state);
+        }
+        from = to;
+    }
+}
