@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from householder import _core, _torch_library
+from householder import _core
+from householder._base import torch_library
 
-LIBRARY = _torch_library.path()
+LIBRARY = torch_library.path()
 pytestmark = pytest.mark.skipif(LIBRARY is None, reason="the extension module of this system has the kernels")
 
 
