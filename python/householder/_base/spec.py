@@ -1,7 +1,7 @@
 """Tables of dtypes, nonlinearities, forms of columns and methods, listed only here; rules of shapes.
 
-Checks, kernels, settings and the pages of the documentation read these tables. ``tests/structure/test_spec.py`` compares
-the core and the pages with it.
+Checks, kernels, settings and pages of the documentation read these tables.
+``tests/structure/test_spec.py`` compares the core and the pages with them.
 """
 
 from typing import NamedTuple

@@ -4,9 +4,9 @@ An operator :math:`y = f(x)` has three primitives: ``f`` itself; the tangent :ma
 gradient :math:`\bar x = f'(x)^* \bar y`, which is the tangent's transpose. On CPU the first and the last are kernels.
 Everything else, and all of it on other devices, is the same mathematics in ``jax.numpy``, the *expression*.
 
-These are primitives and not ``jax.custom_vjp`` because of ``vmap`` over vectors. The gradient of the mapped function is
-then one call of the kernel for all vectors, while ``custom_vjp`` would compute a gradient of the parameters for each vector
-and add them up.
+These are primitives and not ``jax.custom_vjp`` because of ``vmap`` over vectors. The gradient of the mapped function
+is then one call of the kernel for all vectors. ``custom_vjp`` would compute a gradient of the parameters for each
+vector and add them up.
 """
 
 from __future__ import annotations
