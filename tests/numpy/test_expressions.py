@@ -11,7 +11,7 @@ from householder import reference
 from householder._base.spec import NONLINEARITIES as TABLE
 from householder._mathematics import linear_attention, nonlinearities, recurrence, reflections
 from householder._mathematics.library import Library
-from householder.reference.sequence import Nonlinearity, rnn_forward
+from householder.reference.sequence import ReferenceNonlinearity, rnn_forward
 from tests.conftest import NONLINEARITIES, assert_close, each_nonlinearity, randn
 from tests.oracles.torch import of_columns
 from tests.tester import oracle
@@ -103,7 +103,7 @@ def test_nonlinearities(call, nonlinearity, double, rng):
     a[0] = 0
     bias = bias_of(nonlinearity, 6, double, rng)
     found = call(nonlinearities.activate, a, nonlinearity, 0.1, bias)
-    assert_close(found, Nonlinearity(nonlinearity, 0.1, bias).forward(a))
+    assert_close(found, ReferenceNonlinearity(nonlinearity, 0.1, bias).forward(a))
 
 
 @pytest.mark.parametrize("nonlinearity", NONLINEARITIES["f"])
@@ -127,7 +127,7 @@ def test_recurrences(call, nonlinearity, double, transpose, packed, rng):
     phases = rng.standard_normal(n) if double.kind == "c" else None
     bias = bias_of(nonlinearity, n, double, rng)
     options = {"input_weight": v, "bias": b, "phases": phases, "transpose": transpose}
-    expected = rnn_forward(u, x, h0, sizes, Nonlinearity(nonlinearity, 0.1, bias), **options)
+    expected = rnn_forward(u, x, h0, sizes, ReferenceNonlinearity(nonlinearity, 0.1, bias), **options)
     steps = x if packed else x.reshape(4, 3, d)
     others, options = (h0, v, b, phases, bias, None), (nonlinearity, 0.1, transpose)
     packing = sizes if packed else None
@@ -190,8 +190,8 @@ def test_packed_sequences_of_the_delta_rule_are_sequences(call, rng):
     "phi",
     [
         lambda name: nonlinearities.activate(of_numpy()[0], np.ones(4), name, 0.1, None),
-        lambda name: Nonlinearity(name).forward(np.ones(4)),
-        lambda name: Nonlinearity(name).backward(np.ones(4), np.ones(4)),
+        lambda name: ReferenceNonlinearity(name).forward(np.ones(4)),
+        lambda name: ReferenceNonlinearity(name).backward(np.ones(4), np.ones(4)),
         lambda name: oracle.phi(torch.ones(4), name),
     ],
     ids=["expression", "reference", "gradient of the reference", "oracle of the random tester"],

@@ -35,9 +35,14 @@ def one_matrix(
     u: Array, function: str, columns: Any = "trapezoidal", has_tau: bool = False, h: Any = None
 ) -> tuple[int, int]:
     """Return ``n, m`` of ``u (n, m)``."""
-    if u.ndim != 2:
-        raise ValueError(f"u has shape {u.shape}, but {function} takes one matrix: expected (n, m)")
+    single(u, function)
     return reflections(u, columns, has_tau, h)
+
+
+def single(u: Any, function: str) -> None:
+    """Expect reflections ``u (n, m)`` of one matrix, not ``(..., n, m)``."""
+    if len(u.shape) != 2:
+        raise ValueError(f"u has shape {tuple(u.shape)}, but {function} takes one matrix: expected (n, m)")
 
 
 def vectors(name: str, a: Any, n: int, u: Any = None) -> None:
@@ -109,6 +114,18 @@ def matrix_phases(value: Any, u: Array, n: int, backend: ModuleType) -> Array | 
     a: Array = backend.operand("phases", value, u, real=True)
     shape("phases", a, of_phases(u.shape[:-2], n, a.ndim))
     return a
+
+
+def all_of_columns(
+    u: Array, columns: Any, of_tau: Any, of_phases: Any, backend: Any, h: Any = None
+) -> tuple[int, Array | None, Array | None]:
+    """Return n, tau and phases of ``u (..., n, m)`` with columns of this form."""
+    n, _ = reflections(u, columns, of_tau is not None, h)
+    theta = None
+    if of_phases is not None:
+        not_both(of_phases, of_tau)
+        theta = matrix_phases(of_phases, u, n, backend)
+    return n, tau(of_tau, u, columns, theta, backend), theta
 
 
 def kind_of(value: Any, known: Collection[str] = ("builtins",)) -> str:
@@ -265,8 +282,7 @@ def delta_offsets(q: tuple[int, ...], cu_seqlens: Any) -> list[int]:
     offsets = _integers("cu_seqlens", cu_seqlens, "one axis of N + 1 integers")
     if offsets.ndim != 1 or not offsets.size:
         raise ValueError(f"cu_seqlens is {cu_seqlens!r}, expected one axis of N + 1 integers")
-    if batch != 1:
-        raise ValueError(f"q has shape {tuple(q)}, but with cu_seqlens sequences are packed in one row: expected B = 1")
+    one_row(q)
     listed: list[int] = offsets.tolist()
     if listed[0] != 0 or listed[-1] != tokens or (offsets[1:] < offsets[:-1]).any():
         are_lengths = min(listed) >= 0 and sum(listed) == tokens
@@ -276,6 +292,17 @@ def delta_offsets(q: tuple[int, ...], cu_seqlens: Any) -> list[int]:
             + (f"; these are lengths, whose sequences end at {ends}" if are_lengths else "")
         )
     return listed
+
+
+def one_row(q: tuple[int, ...]) -> None:
+    """Expect packed sequences in one row."""
+    if q[0] != 1:
+        raise ValueError(f"q has shape {tuple(q)}, but with cu_seqlens sequences are packed in one row: expected B = 1")
+
+
+def scale(value: Any, keys: int) -> float:
+    """Expect a number, or None for ``keys**-0.5``."""
+    return keys**-0.5 if value is None else number("scale", value)
 
 
 def moduli(nonlinearity: str, n: int, is_complex: bool) -> int:

@@ -98,10 +98,9 @@ def apply(
             return c
     backend, u = backend_and_array("u", u)
     h = backend.operand("h", h, u)
-    n, _ = validate.reflections(u, form, tau is not None, h)
+    n, tau, phases = validate.all_of_columns(u, form, tau, phases, backend, h)
     validate.vectors("h", h, n, u)
-    phases = validate.matrix_phases(phases, u, n, backend)
-    columns = _columns(u, tau, form, phases, backend)
+    columns = _not_default(tau, form)
     validate.one_of("method", method, spec.METHODS)
     if phases is not None and phases.ndim > 1:  # the core takes one row of phases for all matrices
         factors = backend.xp.exp(1j * phases).astype(u.dtype)
@@ -119,9 +118,8 @@ forward = apply
 """``apply`` under another name, as the pair of :func:`backward`."""
 
 
-def _columns(u: Array, tau: Any, form: str, phases: Any, backend: Any) -> dict[str, Any]:
+def _not_default(tau: Array | None, form: str) -> dict[str, Any]:
     """Return a backend's arguments for columns that are not the default."""
-    tau = validate.tau(tau, u, form, phases, backend)
     return {} if validate.is_default(tau, form) else {"tau": tau, "form": form}
 
 
@@ -226,7 +224,7 @@ def backward(
     validate.vectors("h", h, n, u)
     grad_c = backend.operand("grad_c", grad_c, u)
     phases = validate.phases(phases, u, n, backend)
-    columns = _columns(u, tau, form, phases, backend)
+    columns = _not_default(validate.tau(tau, u, form, phases, backend), form)
     validate.one_of("method", method, spec.METHODS)
     if tape is not None:
         if columns:
@@ -282,9 +280,8 @@ def matrix(u: Any) -> Array:
     """
     u, tau, phases, form, is_adjoint = columns_of(u)
     backend, u = backend_and_array("u", u)
-    n, _ = validate.reflections(u, form, tau is not None)
-    phases = validate.matrix_phases(phases, u, n, backend)
-    columns = _columns(u, tau, form, phases, backend)
+    _, tau, phases = validate.all_of_columns(u, form, tau, phases, backend)
+    columns = _not_default(tau, form)
     w: Array
     if phases is None or phases.ndim == 1:
         w = backend.matrix(u, phases, **columns)

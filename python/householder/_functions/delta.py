@@ -222,7 +222,7 @@ class Call(NamedTuple):
         offsets = validate.delta_offsets(q.shape, cu_seqlens)
         states = len(offsets) - 1, sizes[1], sizes[2], sizes[3]
         initial_state = _optional("initial_state", initial_state, q, states)
-        scale = sizes[2] ** -0.5 if scale is None else validate.number("scale", scale)
+        scale = validate.scale(scale, sizes[2])
         normalize = validate.flag("use_qk_l2norm_in_kernel", normalize)
         options = sizes, offsets, g is not None and g.ndim == 4, scale, normalize
         return cls((q, needed["k"], needed["v"], needed.get("beta"), g, initial_state), options, states)

@@ -67,11 +67,7 @@ class Reflections(LinearMap):
     def __init__(self, u: Any, tau: Any = None, phases: Any = None, columns: str = "trapezoidal"):
         validate.one_of("columns", columns, spec.FORMS)
         backend, u = backend_and_array("u", u)
-        n, _ = validate.reflections(u, columns, tau is not None)
-        if phases is not None:
-            validate.not_both(phases, tau)
-            phases = validate.matrix_phases(phases, u, n, backend)
-        tau = validate.tau(tau, u, columns, phases, backend)
+        _, tau, phases = validate.all_of_columns(u, columns, tau, phases, backend)
         self.u, self.tau, self.phases, self.columns, self.is_adjoint = u, tau, phases, columns, False
 
     @staticmethod

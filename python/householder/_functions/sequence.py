@@ -2,21 +2,16 @@
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from householder._base import spec, validate
+from householder._base import sequences, validate
 from householder._base.batch import sum_to
 from householder._base.linear_map import columns_of
+from householder._base.sequences import Extent
 from householder._base.types import Array, Sequence, SequenceGradients
 from householder._functions.apply import backend_and_array
-
-
-class _Extent(NamedTuple):
-    steps: int
-    batch: int
-    states: tuple[int, ...]  # shape of one state of every sequence
 
 
 def rnn(
@@ -196,7 +191,7 @@ class SequenceVjp:
         self,
         backend: Any,
         sequence: Sequence,
-        extent: _Extent,
+        extent: Extent,
         h0_shape: tuple[int, ...] | None,
         pull: Callable[[Array | None, Array | None], SequenceGradients],
     ):
@@ -242,61 +237,49 @@ class SequenceVjp:
         return grads
 
 
-def validated(raw: Sequence) -> tuple[ModuleType, Sequence, _Extent]:
+def validated(raw: Sequence) -> tuple[ModuleType, Sequence, Extent]:
     """Check and arrange every argument with the backend of u."""
     backend, u = backend_and_array("u", raw.u)
     n, _ = validate.one_matrix(u, "a sequence", raw.form, raw.tau is not None)
     x = backend.operand("x", raw.x, u)
     sizes = None if raw.batch_sizes is None else validate.batch_sizes(raw.batch_sizes)
-    extent = _extent(x, n, sizes)
-    if raw.input_weight is None and x.shape[-1] != n:
-        raise ValueError(f"x has shape {x.shape}, expected a last axis of n = {n} where there is no input_weight")
-    validate.one_of("nonlinearity", raw.nonlinearity, spec.NONLINEARITIES)
-    validate.one_of("method", raw.method, spec.SEQUENCE_METHODS)
-    moduli = validate.bias_length(raw.nonlinearity, raw.nonlinearity_bias, n, u.dtype.kind == "c")
+    width = sequences.inputs(x.shape, n, raw.input_weight is not None, sizes is not None)
+    packed = None
+    if sizes is not None:
+        sequences.rows(x.shape, sum(sizes.tolist()))
+        packed = len(sizes), int(sizes[0]) if len(sizes) else 0
+    extent = sequences.extent(x.shape, n, packed)
+    slope, reverse = sequences.options(raw.nonlinearity, raw.negative_slope, raw.reverse, raw.method, sizes)
+    shapes = sequences.parameters(n, width, raw.nonlinearity, raw.nonlinearity_bias, u.dtype.kind == "c")
     sequence = raw._replace(
         u=u,
         x=x,
         h0=_initial_states(raw.h0, u, extent, backend),
-        input_weight=validate.optional("input_weight", raw.input_weight, u, (n, x.shape[-1]), backend),
-        bias=validate.optional("bias", raw.bias, u, (n,), backend),
+        input_weight=validate.optional("input_weight", raw.input_weight, u, shapes.input_weight, backend),
+        bias=validate.optional("bias", raw.bias, u, shapes.bias, backend),
         phases=validate.phases(raw.phases, u, n, backend),
         batch_sizes=sizes,
-        negative_slope=validate.slope(raw.negative_slope),
+        negative_slope=slope,
         nonlinearity_bias=validate.optional(
-            "nonlinearity_bias", raw.nonlinearity_bias, u, (moduli,), backend, real=True
+            "nonlinearity_bias", raw.nonlinearity_bias, u, shapes.nonlinearity_bias, backend, real=True
         ),
-        reverse=validate.direction(raw.reverse, sizes),
+        reverse=reverse,
         tau=validate.tau(raw.tau, u, raw.form, raw.phases, backend),
     )
     return backend, sequence, extent
 
 
-def _extent(x: Array, n: int, sizes: Array | None) -> _Extent:
-    if not x.ndim or not x.shape[-1]:
-        raise ValueError(f"x has shape {x.shape}, expected a last axis of at least 1")
-    if sizes is not None:
-        batch = int(sizes[0]) if len(sizes) else 0
-        if x.ndim != 2 or batch > len(x) or len(x) != sizes.sum():  # sizes up to len(x) cannot overflow the sum
-            raise ValueError(f"x has shape {x.shape}, expected (sum(batch_sizes), d) = ({sum(sizes.tolist())}, d)")
-        return _Extent(len(sizes), batch, (batch, n))
-    if x.ndim not in (2, 3):
-        raise ValueError(f"x has shape {x.shape}, expected (T, B, d) or (T, d)")
-    return _Extent(len(x), x.shape[1] if x.ndim == 3 else 1, (*x.shape[1:-1], n))
-
-
-def _initial_states(h0: Any, u: Array, extent: _Extent, backend: ModuleType) -> Array | None:
+def _initial_states(h0: Any, u: Array, extent: Extent, backend: ModuleType) -> Array | None:
     """Return ``(B, n)`` from either shape."""
     if h0 is None:
         return None
     a: Array = backend.operand("h0", h0, u)
-    if a.shape not in (extent.states, extent.states[-1:]):
-        raise ValueError(f"h0 has shape {a.shape}, expected {extent.states} or {extent.states[-1:]}")
+    sequences.initial_state(a.shape, extent)
     states: Array = backend.xp.ascontiguousarray(backend.xp.broadcast_to(a, (extent.batch, len(u))))
     return states
 
 
-def _last_states(h: Array, sequence: Sequence, extent: _Extent) -> Array:
+def _last_states(h: Array, sequence: Sequence, extent: Extent) -> Array:
     """Copy the state in which each sequence ends."""
     sizes, last = sequence.batch_sizes, sequence.h0
     if sizes is not None and extent.steps:

@@ -71,6 +71,14 @@ def tau(value: Any, compute: np.dtype[Any], u: Array, phases: Any) -> Array | No
     return optional("tau", value, compute, of_tau(u.shape))
 
 
+def columns(
+    u: Array, compute: np.dtype[Any], form: Any, of_tau: Any, of_phases: Any, h: Any = None
+) -> tuple[int, Array | None, Array | None]:
+    """Return n, tau and phases of ``u (..., n, m)`` with columns of this form."""
+    n, _ = validate.reflections(u, form, of_tau is not None, h)
+    return n, tau(of_tau, compute, u, of_phases), phases(of_phases, compute, (n,), (*u.shape[:-2], n))
+
+
 def phases(value: Any, compute: np.dtype[Any], *shapes: tuple[int, ...]) -> Array | None:
     """Expect None, or real angles of one of these shapes for a complex u."""
     if value is None:

@@ -97,7 +97,7 @@ def run(
     lengths = None if cu_seqlens is None else np.diff(validate.delta_offsets(q.shape, cu_seqlens))
     states = (q.shape[0] if lengths is None else len(lengths), heads, keys, values)
     initial_state = _check.optional("initial_state", initial_state, compute, states, "q")
-    scale = keys**-0.5 if scale is None else validate.number("scale", scale)
+    scale = validate.scale(scale, keys)
     options = _ops.delta.DeltaRuleParams(scale, num_householder, validate.flag("use_qk_l2norm_in_kernel", normalize))
     arrays = q, needed["k"], needed["v"], needed.get("beta"), g
     operands: Any = tuple(None if a is None else _check.cast(a, compute) for a in arrays)

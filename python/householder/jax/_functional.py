@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import householder
-from householder._base import spec, validate
+from householder._base import sequences, spec, validate
 from householder._base.docstrings import completed_by
 from householder._base.linear_map import columns_of
 from householder.jax import _check, _ops
@@ -54,10 +54,8 @@ def apply(u: Any, h: Any, *, method: str = "auto") -> Array:
     u, tau, phases, form, is_adjoint = columns_of(u)
     u, compute = _check.first("u", u)
     h = _check.like("h", h, compute, "u")
-    n, _ = validate.reflections(u, form, tau is not None, h)
+    n, tau, phases = _check.columns(u, compute, form, tau, phases, h)
     validate.vectors("h", h, n, u)
-    tau = _check.tau(tau, compute, u, phases)
-    phases = _check.phases(phases, compute, (n,), (*u.shape[:-2], n))
     validate.one_of("method", method, spec.METHODS)
     options = _ops.apply.ApplyParams(is_adjoint, method, form)
     c = _ops.apply.apply(_check.cast(u, compute), _check.cast(h, compute), tau, phases, options)
@@ -77,9 +75,7 @@ def matrix(u: Any) -> Array:
     """
     u, tau, phases, form, is_adjoint = columns_of(u)
     u, compute = _check.first("u", u)
-    n, _ = validate.reflections(u, form, tau is not None)
-    tau = _check.tau(tau, compute, u, phases)
-    phases = _check.phases(phases, compute, (n,), (*u.shape[:-2], n))
+    _, tau, phases = _check.columns(u, compute, form, tau, phases)
     w = _check.cast(_ops.matrix.matrix(_check.cast(u, compute), phases, tau, form), u.dtype)
     return w.swapaxes(-1, -2).conj() if is_adjoint else w
 
@@ -120,42 +116,35 @@ def rnn(
     """
     u, tau, phases, form, is_adjoint = columns_of(u)
     u, compute = _check.first("u", u)
-    n, _ = validate.one_matrix(u, "rnn", form, tau is not None)
-    tau = _check.tau(tau, compute, u, phases)
+    validate.single(u, "rnn")
+    n, tau, phases = _check.columns(u, compute, form, tau, phases)
     x = _check.like("x", x, compute, "u")
-    validate.one_of("nonlinearity", nonlinearity, spec.NONLINEARITIES)
-    validate.one_of("method", method, spec.SEQUENCE_METHODS)
-    d = n if input_weight is None or x.ndim == 0 else x.shape[-1]
-    sizes = None if batch_sizes is None else validate.batch_sizes(batch_sizes)
-    rows = 0 if sizes is None else sum(sizes.tolist())
-    expected = "(T, B, d) or (T, d)" if sizes is None else f"(sum(batch_sizes), d) = ({rows}, d)"
-    fits = x.ndim in (2, 3) if sizes is None else x.ndim == 2 and len(x) == rows
-    if not fits or x.shape[-1] != d or d == 0:
-        raise ValueError(f"x has shape {x.shape}, expected {expected} with d = n = {n} without input_weight")
-    lengths = () if sizes is None else tuple(sizes.tolist())
-    if sizes is not None and not lengths:
-        x = x.reshape(0, 0, d)  # no steps of no sequences
-    states = (lengths[0], n) if lengths else (*x.shape[1:-1], n)
-    moduli = validate.bias_length(nonlinearity, nonlinearity_bias, n, compute.kind == "c")
+    width = sequences.inputs(x.shape, n, input_weight is not None, batch_sizes is not None)
+    lengths, packed = (), None
+    if batch_sizes is not None:
+        lengths = tuple(validate.batch_sizes(batch_sizes).tolist())
+        sequences.rows(x.shape, sum(lengths))
+        packed = len(lengths), lengths[0] if lengths else 0
+        if not lengths:
+            x = x.reshape(0, 0, width)  # no steps of no sequences
+    slope, reverse = sequences.options(nonlinearity, negative_slope, reverse, method, batch_sizes)
+    shapes = sequences.parameters(n, width, nonlinearity, nonlinearity_bias, compute.kind == "c")
     if h0 is not None:
         h0 = _check.like("h0", h0, compute, "u")
-        if h0.shape not in (states, (n,)):
-            raise ValueError(f"h0 has shape {h0.shape}, expected {states} or {(n,)}")
+        sequences.initial_state(h0.shape, sequences.extent(x.shape, n, packed))
         h0 = _check.cast(h0, compute)
     operands = (
         _check.cast(u, compute),
         _check.cast(x, compute),
         h0,
-        _check.optional("input_weight", input_weight, compute, (n, d)),
-        _check.optional("bias", bias, compute, (n,)),
-        _check.phases(phases, compute, (n,)),
-        _check.optional("nonlinearity_bias", nonlinearity_bias, np.finfo(compute).dtype, (moduli,)),
+        _check.optional("input_weight", input_weight, compute, shapes.input_weight),
+        _check.optional("bias", bias, compute, shapes.bias),
+        phases,
+        _check.optional("nonlinearity_bias", nonlinearity_bias, np.finfo(compute).dtype, shapes.nonlinearity_bias),
         tau,
     )
-    slope = validate.slope(negative_slope)
-    reverse = validate.direction(reverse, batch_sizes)
-    options = _ops.rnn.RnnParams(nonlinearity, slope, is_adjoint, reverse, form, method, lengths)
-    h, last = _ops.rnn.rnn(options, *operands)
-    if sizes is not None and not lengths:
+    params = _ops.rnn.RnnParams(nonlinearity, slope, is_adjoint, reverse, form, method, lengths)
+    h, last = _ops.rnn.rnn(params, *operands)
+    if packed is not None and not lengths:
         h = h.reshape(0, n)
     return _check.cast(h, x.dtype), _check.cast(last, x.dtype)

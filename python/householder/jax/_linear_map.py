@@ -40,9 +40,7 @@ class Reflections(LinearMap):
     def __init__(self, u: Any, tau: Any = None, phases: Any = None, columns: str = "trapezoidal"):
         validate.one_of("columns", columns, spec.FORMS)
         u, compute = _check.first("u", u)
-        n, _ = validate.reflections(u, columns, tau is not None)
-        tau = _check.tau(tau, compute, u, phases)
-        phases = _check.phases(phases, compute, (n,), (*u.shape[:-2], n))
+        _, tau, phases = _check.columns(u, compute, columns, tau, phases)
         self.u, self.tau, self.phases, self.columns, self.is_adjoint = u, tau, phases, columns, False
 
     @staticmethod

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 import torch
 from torch import Tensor, nn
 
-from householder._base import validate
+from householder._base import sequences, validate
 from householder._base.spec import of_phases, of_tau
 from householder.torch._base import autocast
 from householder.torch._base.dtypes import COMPUTE_TYPE, CORE_NAME, HALF_TYPES
@@ -173,32 +173,24 @@ def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def columns(u: Tensor, columns: Any, tau: Any, phases: Any, h: Any = None) -> tuple[int, int]:
-    """Check columns of this form, and ``tau (..., m)`` if there is one; return ``n, m``."""
+    """Check columns of this form, and ``tau (..., m)`` or phases if there are any; return ``n, m``."""
     n, m = validate.reflections(u, columns, tau is not None, h)
     if tau is not None:
         validate.not_both(phases, tau)
         if tau.dtype is not u.dtype:
             raise DtypeError(f"tau has dtype {tau.dtype} but u has dtype {u.dtype}")
         shape("tau", tau, of_tau(u.shape))
+    if phases is not None:
+        matrix_phases(phases, u, n)
     return n, m
 
 
-def phases(value: Any, u: Tensor, n: int) -> None:
-    """Check real ``theta (n,)`` of a complex ``u``."""
-    _angles(value, u)
-    shape("phases", value, (n,))
-
-
-def _angles(value: Any, u: Tensor) -> None:
+def matrix_phases(value: Any, u: Tensor, n: int) -> None:
+    """Check real ``theta (n,)``, or a row for each of the matrices ``u (..., n, m)``, of a complex ``u``."""
     tensor("phases", value)
     validate.takes_phases(u.dtype)
     if value.dtype != u.real.dtype or value.device != u.device:
         raise TypeError(f"phases are {value.dtype} on {value.device} but u is {u.dtype} on {u.device}")
-
-
-def matrix_phases(value: Any, u: Tensor, n: int) -> None:
-    """Check real ``theta (n,)``, or a row for each of the matrices ``u (..., n, m)``."""
-    _angles(value, u)
     shape("phases", value, of_phases(u.shape[:-2], n, value.dim()))
 
 
@@ -211,8 +203,8 @@ def shape(name: str, value: Any, expected: tuple[int, ...]) -> None:
         raise SizeError(f"{name} has shape {tuple(value.shape)}, expected {expected}")
 
 
-def batch_sizes(sizes: Any, rows: int) -> int:
-    """Check the batch sizes of packed sequences with ``rows`` rows; return the number of sequences."""
+def batch_sizes(sizes: Any, x: Tensor) -> tuple[int, int]:
+    """Check the batch sizes of packed sequences with rows ``x``; return the numbers of steps and of sequences."""
     tensor("batch_sizes", sizes)
     if sizes.dtype != torch.int64:
         raise TypeError(f"batch_sizes has dtype {sizes.dtype}, expected torch.int64")
@@ -223,17 +215,16 @@ def batch_sizes(sizes: Any, rows: int) -> int:
         )
     if sizes[-1] < 1 or (sizes[1:] > sizes[:-1]).any():
         raise ValueError(f"batch_sizes is {sizes.tolist()}, expected positive numbers that never increase")
-    if sizes[0] > rows or sizes.sum() != rows:  # sizes up to the rows cannot overflow the sum
-        raise ValueError(f"batch_sizes add up to {sum(sizes.tolist())} but x has {rows} rows")
-    return int(sizes[0])
+    if sizes[0] > len(x) or sizes.sum() != len(x):  # sizes up to the rows cannot overflow the sum
+        sequences.rows(tuple(x.shape), sum(sizes.tolist()))
+    return len(sizes), int(sizes[0])
 
 
-def nonlinearity_bias(nonlinearity: str, bias: Any, u: Tensor, n: int) -> None:
-    """Check that the nonlinearity fits the state, and that a modReLU, and no other, has a bias for each modulus."""
-    length = validate.bias_length(nonlinearity, bias, n, u.is_complex())
+def nonlinearity_bias(bias: Any, u: Tensor, expected: tuple[int, ...]) -> None:
+    """Check that this is None, or a real tensor of this shape in the precision of ``u``."""
     if bias is not None:
         tensor("nonlinearity_bias", bias)
         real = u.real.dtype if u.is_complex() else u.dtype
         if bias.dtype != real or bias.device != u.device:
             raise TypeError(f"nonlinearity_bias is {bias.dtype} on {bias.device} but u is {u.dtype} on {u.device}")
-        shape("nonlinearity_bias", bias, (length,))
+        shape("nonlinearity_bias", bias, expected)

@@ -65,8 +65,6 @@ def apply(u: Any, h: Tensor, *, method: str = "auto") -> Tensor:
     if h is None:
         checks.tensor("h", h)
     n, _ = checks.columns(u, form, tau, phases, h)
-    if phases is not None:
-        checks.matrix_phases(phases, u, n)
     validate.vectors("h", h, n, u)
     kind = h.dtype
     if u.dtype is not compute or kind is not compute:
@@ -123,8 +121,6 @@ def matrix(u: Any) -> Tensor:
             return result
     compute = checks.operands(u, tau=tau)
     n, _ = checks.columns(u, form, tau, phases)
-    if phases is not None:
-        checks.matrix_phases(phases, u, n)
     if is_default:
         w = _ops.matrix.operator(_ops.matrix.MatrixInputs(checks.cast(u, compute)), _ops.matrix.MatrixOptions())
     else:

@@ -163,7 +163,7 @@ def _checked(
     checks.shape("initial_state", initial_state, (count, heads, keys, values))
     checks.shape("skip", skip, (heads,))
     # Sizes are tensors in torch.jit.trace, whose powers would be of single precision.
-    factor: Any = torch.sym_float(keys) ** -0.5 if scale is None else validate.number("scale", scale)
+    factor: Any = torch.sym_float(keys) ** -0.5 if scale is None else validate.scale(scale, keys)
     options = DeltaRuleOptions(factor, num_householder, validate.flag("use_qk_l2norm_in_kernel", normalize))
     if cu_seqlens is not None:
         cu_seqlens = cu_seqlens.to(torch.int64)
@@ -203,8 +203,5 @@ def _packed(cu_seqlens: Any, q: Tensor) -> int:
         raise ValueError(f"cu_seqlens has shape {tuple(cu_seqlens.shape)}, expected one axis of N + 1 integers")
     if cu_seqlens.device != q.device:
         raise TypeError(f"cu_seqlens is on {cu_seqlens.device} but q is on {q.device}")
-    if q.shape[0] != 1:
-        raise ValueError(
-            f"q has shape {tuple(q.shape)}, but with cu_seqlens sequences are packed in one row: expected B = 1"
-        )
+    validate.one_row(q.shape)
     return len(cu_seqlens) - 1

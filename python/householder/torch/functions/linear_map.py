@@ -56,9 +56,7 @@ class Reflections(LinearMap):
     ):
         validate.one_of("columns", columns, spec.FORMS)
         checks.operands(u, tau=tau)
-        n, _ = checks.columns(u, columns, tau, phases)
-        if phases is not None:
-            checks.matrix_phases(phases, u, n)
+        checks.columns(u, columns, tau, phases)
         self.u, self.tau, self.phases, self.columns, self.is_adjoint = u, tau, phases, columns, False
 
     @property

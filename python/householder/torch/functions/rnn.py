@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import householder
-from householder._base import spec, validate
+from householder._base import sequences, validate
 from householder._base.docstrings import completed_by
 from householder._base.linear_map import columns_of
 from householder.torch import _ops
@@ -69,42 +69,31 @@ def sequence(inputs: RnnInputs[Any], options: RnnOptions) -> tuple[Tensor, Tenso
     """Check and convert the arguments of the operation ``rnn``, and compute."""
     u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes = inputs
     nonlinearity, negative_slope, transpose, reverse, form, method = options
-    validate.one_of("method", method, spec.SEQUENCE_METHODS)
-    reverse = validate.direction(reverse, batch_sizes)
-    validate.one_of("nonlinearity", nonlinearity, spec.NONLINEARITIES)
-    options = RnnOptions(nonlinearity, validate.slope(negative_slope), transpose, reverse, form, method)
+    slope, reverse = sequences.options(nonlinearity, negative_slope, reverse, method, batch_sizes)
+    options = RnnOptions(nonlinearity, slope, transpose, reverse, form, method)
     compute = checks.operands(u, x=x, h0=h0, input_weight=input_weight, bias=bias, tau=tau)
     checks.tensor("x", x)
+    validate.single(u, "rnn")
     n, _ = checks.columns(u, form, tau, phases)
-    if u.dim() != 2:
-        raise ValueError(f"u has shape {tuple(u.shape)}, but rnn takes one matrix: expected (n, m)")
-    if phases is not None:
-        checks.phases(phases, u, n)
-    checks.nonlinearity_bias(nonlinearity, nonlinearity_bias, u, n)
-    checks.shape("bias", bias, (n,))
-
-    dims = x.dim()
-    d = n if input_weight is None else x.shape[-1] if dims else 0
-    if dims not in ((2, 3) if batch_sizes is None else (2,)) or x.shape[-1] != d:
-        expected = f"(T, B, {d}) or (T, {d})" if batch_sizes is None else f"(rows, {d})"
-        raise ValueError(f"x has shape {tuple(x.shape)}, expected {expected} to match n = {n} of u")
-    checks.shape("input_weight", input_weight, (n, d))
-
-    unbatched = batch_sizes is None and dims == 2
-    sequences = x.unsqueeze(1) if unbatched else x
-    batch = sequences.shape[1] if batch_sizes is None else checks.batch_sizes(batch_sizes, len(x))
+    width = sequences.inputs(tuple(x.shape), n, input_weight is not None, batch_sizes is not None, least_width=0)
+    shapes = sequences.parameters(n, width, nonlinearity, nonlinearity_bias, u.is_complex())
+    checks.nonlinearity_bias(nonlinearity_bias, u, shapes.nonlinearity_bias)
+    checks.shape("bias", bias, shapes.bias)
+    checks.shape("input_weight", input_weight, shapes.input_weight)
+    packed = None if batch_sizes is None else checks.batch_sizes(batch_sizes, x)
+    extent = sequences.extent(tuple(x.shape), n, packed)
+    unbatched = len(extent.states) == 1
+    rows = x.unsqueeze(1) if unbatched else x
     if h0 is not None:
-        if unbatched or h0.shape != (batch, n):
-            if h0.shape != (n,):
-                expected = f"({n},)" if unbatched else f"({batch}, {n}) or ({n},)"
-                raise ValueError(f"h0 has shape {tuple(h0.shape)}, expected {expected}")
-            h0 = h0.expand(batch, n).contiguous()
-    elif batch_sizes is not None:
-        h0 = x.new_zeros(batch, n)
+        sequences.initial_state(tuple(h0.shape), extent)
+        if h0.shape != (extent.batch, n):
+            h0 = h0.expand(extent.batch, n).contiguous()
+    elif packed is not None:
+        h0 = x.new_zeros(extent.batch, n)
 
     states = x.dtype if reads_halves(x) else compute
     types = (compute, states, states, compute, compute)
-    operands = zip((u, sequences, h0, input_weight, bias), types, strict=True)
+    operands = zip((u, rows, h0, input_weight, bias), types, strict=True)
     cast = [None if t is None else checks.cast(t, kind) for t, kind in operands]
     if nonlinearity_bias is not None and u.dtype in HALF_TYPES:
         nonlinearity_bias = nonlinearity_bias.to(compute)
