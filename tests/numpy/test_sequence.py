@@ -71,7 +71,7 @@ class Case:
         wide = np.result_type(self.u.dtype, float)
         n = len(self.u)
         arrays = dict(self.arrays)
-        phi = reference.Nonlinearity(self.options["nonlinearity"], 0.1, arrays.pop("nonlinearity_bias", None))
+        phi = reference.ReferenceNonlinearity(self.options["nonlinearity"], 0.1, arrays.pop("nonlinearity_bias", None))
         h0 = (
             np.zeros((self.batch, n), wide)
             if self.h0 is None
@@ -248,7 +248,7 @@ def test_slope_of_the_leaky_relu(backend, dtype, slope):
     if slope == 0:
         case.options["nonlinearity"] = "relu"
         assert_close(h, case.forward(backend))
-    phi = reference.Nonlinearity("leaky_relu", slope)
+    phi = reference.ReferenceNonlinearity("leaky_relu", slope)
     (u, x, h0), (rows, _), more = case._reference()
     assert_close(h.reshape(len(x), -1), reference.rnn_forward(u, x, h0, rows, phi, **more), dtype, factor=1000)
 
