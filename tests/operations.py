@@ -173,7 +173,7 @@ def nearest(a):
 
 OPERATIONS = {
     "apply": Operation(
-        calls=[{"u": U, "h": H}],
+        calls=[{"u": U, "h": H}, {"u": UNITARY, "h": drawn(3, 4, dtype=C)}],
         expected=oracle.apply,
         kinds=("apply", "columns", "arrays"),
         base={"u": F((5, 3)), "h": F((2, 5))},
@@ -250,7 +250,7 @@ OPERATIONS = {
         kinds=("arrays",),
     ),
     "frame": Operation(
-        calls=[{"u": U}],
+        calls=[{"u": U}, {"u": UNITARY}],
         expected=lambda u: oracle.matrix(u)[:, : u.shape[1]],
         kinds=("frame",),
         base={"u": F((5, 3))},
@@ -312,7 +312,7 @@ OPERATIONS = {
         seen=first_and_gradient("k"),
     ),
     "matrix": Operation(
-        calls=[{"u": U}, {"u": drawn(3, 3)}],
+        calls=[{"u": U}, {"u": drawn(3, 3)}, {"u": UNITARY}],
         expected=oracle.matrix,
         kinds=("matrix", "columns", "arrays"),
         base={"u": F((5, 3))},
@@ -373,7 +373,7 @@ OPERATIONS = {
         seen=lambda _, recurrence: recurrence.step(H[1], H[0]),
     ),
     "rnn": Operation(
-        calls=[SEQUENCE],
+        calls=[SEQUENCE, {"u": UNITARY, "x": drawn(6, 4, dtype=C)}],
         expected=oracle.rnn,
         kinds=("rnn", "rnn of columns", "arrays"),
         base={"u": F((4, 3)), "x": F((6, 2, 4))},

@@ -38,6 +38,11 @@ def test_a_mistake_is_made_in_every_argument_that_a_call_needs(name):
     assert needed <= set(operation.base)
 
 
+@pytest.mark.parametrize("name", [name for name in SHARED if "u" in OPERATIONS[name].base])
+def test_functions_of_reflections_are_called_with_complex_ones(name):
+    assert any(call["u"].dtype.kind == "c" for call in OPERATIONS[name].calls), f"add a complex call to {name}'s record"
+
+
 def test_kinds_of_the_tester_exist(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(TESTS / "tester"), *sys.path])
     from kinds import KINDS

@@ -84,6 +84,11 @@ def problems(dtype):
             yield "linear_attention", (q, k, v), options
 
 
+def test_every_function_has_a_problem():
+    tried = {name for dtype in ("float64", "complex128") for name, *_ in problems(dtype)}
+    assert tried == set(NAMES) - {"Reflections"}  # test_linear_maps.py has the object
+
+
 def called(library, convert, name, arguments, options):
     """The results as NumPy arrays."""
     given = {key: convert(a) if isinstance(a, np.ndarray) else a for key, a in options.items()}
