@@ -308,6 +308,12 @@ def test_types_of_python_have_names_of_their_own():
     assert {name: paths for name, paths in defined.items() if len(paths) > 1 and name not in shared} == {}
 
 
+def test_types_say_what_they_are():
+    """Types without a definition of their own have aliases that say what they mean, most in ``_base/types.py``."""
+    texts = [path.read_text("utf-8") for path in (ROOT / "python/householder").rglob("*.py")]
+    assert sum(len(re.findall(r"\bAny\b", text)) for text in texts) <= 170
+
+
 def test_the_page_of_the_tests_names_every_folder_and_files_that_exist():
     tests = ROOT / "tests"
     named = re.findall(r"`([\w/.]+(?:/|\.py|\.rs))`", (tests / "README.md").read_text("utf-8"))

@@ -3,14 +3,11 @@
 Operands are C-contiguous arrays of one dtype; outputs are allocated here.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 from householder import _core
 from householder._base import linear_map, spec, validate
-from householder._base.types import WY, Array, Sequence, SequenceGradients
+from householder._base.types import WY, AnyArray, Argument, Array, NumpyDtype, Pull, Sequence, SequenceGradients
 
 xp = np
 NAMES = {np.dtype(name): name for name in spec.CORE}
@@ -18,7 +15,7 @@ DOUBLE = np.dtype(np.float64)
 REAL = {dtype: np.dtype(spec.DTYPES[name].real) for dtype, name in NAMES.items()}
 
 
-def array(name: str, value: Any, integers: np.dtype[Any] = DOUBLE) -> Array:
+def array(name: str, value: Argument, integers: NumpyDtype = DOUBLE) -> Array:
     """Return ``value`` as the core needs it: C-contiguous, aligned, native byte order. NumPy converts lists.
 
     Integers and booleans become numbers of the dtype ``integers``, float16 becomes float32. Arrays of other libraries
@@ -47,7 +44,7 @@ def array(name: str, value: Any, integers: np.dtype[Any] = DOUBLE) -> Array:
     return np.require(a, native, ("C", "A", "E"))
 
 
-def _shared(name: str, value: Any) -> Array:
+def _shared(name: str, value: Argument) -> Array:
     """Return a NumPy array that shares the memory of another library's array."""
     if isinstance(value, np.ndarray):
         return value
@@ -60,10 +57,10 @@ def _shared(name: str, value: Any) -> Array:
         ) from error
 
 
-def dtype_of(value: Any) -> np.dtype[Any]:
+def dtype_of(value: Argument) -> NumpyDtype:
     """Return one of the four dtypes from anything that NumPy accepts as a dtype."""
     try:
-        dtype: np.dtype[Any] = np.dtype(value)
+        dtype: NumpyDtype = np.dtype(value)
     except TypeError:
         raise TypeError(f"dtype is {value!r}, expected one of {', '.join(NAMES.values())}") from None
     if dtype not in NAMES:
@@ -71,7 +68,7 @@ def dtype_of(value: Any) -> np.dtype[Any]:
     return dtype
 
 
-def operand(name: str, value: Any, u: Array, *, real: bool = False, like: str = "u") -> Array:
+def operand(name: str, value: Argument, u: Array, *, real: bool = False, like: str = "u") -> Array:
     """Return an array of the dtype of u, or the real dtype of its precision; ``like`` names u."""
     expected = REAL[u.dtype] if real else u.dtype
     a = array(name, value, expected)
@@ -163,9 +160,7 @@ def rnn(sequence: Sequence, steps: int, batch: int) -> Array:
     return h
 
 
-def rnn_vjp(
-    sequence: Sequence, steps: int, batch: int
-) -> tuple[Array, Callable[[Array | None, Array | None], SequenceGradients]]:
+def rnn_vjp(sequence: Sequence, steps: int, batch: int) -> tuple[Array, Pull]:
     """Return all states, and a function from their gradients to those of the array arguments that are not None."""
     arguments, h = native_arguments(sequence, steps, batch), _states(sequence)
     saved = _core.rnn_forward(*arguments, h, None, True)
@@ -185,7 +180,9 @@ def _states(sequence: Sequence) -> Array:
     return np.empty((*sequence.x.shape[:-1], len(sequence.u)), sequence.u.dtype)
 
 
-def native_arguments(sequence: Sequence, steps: int, batch: int) -> tuple[Any, Any]:
+def native_arguments(
+    sequence: Sequence, steps: int, batch: int
+) -> tuple[tuple[AnyArray, ...], tuple[str | float | bool, ...]]:
     """Return the arrays, in the order of their gradients, with ``batch_sizes`` last, and the options."""
     if sequence.batch_sizes is None:
         sequence = sequence._replace(x=sequence.x.reshape(steps, batch, sequence.x.shape[-1]))
@@ -194,5 +191,5 @@ def native_arguments(sequence: Sequence, steps: int, batch: int) -> tuple[Any, A
     return inputs, tuple(getattr(sequence, name) for name in names)
 
 
-def _like(a: Array | None) -> Any:
+def _like(a: Array | None) -> AnyArray:
     return None if a is None else np.empty(a.shape, a.dtype)

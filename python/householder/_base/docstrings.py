@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FunctionT = TypeVar("FunctionT", bound="Callable[..., Any]")
+    from householder._base.types import AnyFunction
+
+FunctionT = TypeVar("FunctionT", bound="AnyFunction")
 _HEADING = re.compile(r"^(\w+)\n-+\n", re.MULTILINE)
 _ENTRY = re.compile(r"^(?=\S)", re.MULTILINE)
 
 
-def completed_by(source: Callable[..., Any], array: str) -> Callable[[FunctionT], FunctionT]:
+def completed_by(source: AnyFunction, array: str) -> Callable[[FunctionT], FunctionT]:
     """Complete a docstring by the parameters and sections that it lacks, from a function of NumPy.
 
     Parameters

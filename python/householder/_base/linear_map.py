@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
@@ -11,7 +11,9 @@ from householder._base import validate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from householder._base.types import AnyArray
+    from numpy.typing import DTypeLike
+
+    from householder._base.types import AnyArray, AnyDtype, Argument, Array, ArrayLike
 
 
 class LinearMap:
@@ -22,7 +24,7 @@ class LinearMap:
 
     _apply: Callable[..., AnyArray]
     _matrix: Callable[..., AnyArray]
-    _array: Callable[[Any], AnyArray]
+    _array: Callable[[ArrayLike], AnyArray]
     """Convert the other factor of a product to an array."""
     _conjugate: Callable[[AnyArray], AnyArray]
     __array_ufunc__ = None
@@ -52,7 +54,7 @@ class LinearMap:
         return len(self.u.shape)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> AnyDtype:
         """The dtype of W."""
         return self.u.dtype
 
@@ -65,7 +67,7 @@ class LinearMap:
     def __len__(self) -> int:
         return int(self.shape[0])
 
-    def __getitem__(self, index: Any) -> Self:
+    def __getitem__(self, index: Argument) -> Self:
         """Select matrices of a batch, by an index of all axes but the last two."""
         batch_shape = tuple(self.u.shape[:-2])
         np.broadcast_to(False, batch_shape)[index]  # an IndexError for what would select entries of a matrix
@@ -104,37 +106,37 @@ class LinearMap:
         """Form W, an array ``(..., n, n)``."""
         return self._matrix(self)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise ValueError("W is not stored as a matrix, so it does not become an array without a copy")
         return np.asarray(self.matrix(), dtype)
 
-    def __matmul__(self, x: Any) -> AnyArray:
+    def __matmul__(self, x: ArrayLike) -> AnyArray:
         return NotImplemented if isinstance(x, LinearMap) else self.matmat(x)
 
-    def __rmatmul__(self, x: Any) -> AnyArray:
+    def __rmatmul__(self, x: ArrayLike) -> AnyArray:
         """Multiply a vector ``(n,)`` or the rows of matrices ``(..., k, n)`` from the right."""
         x, transposed = self._factor("x @ W", x, -1), self.T
         return self._apply(transposed, x) if x.ndim == 1 else transposed.apply_to_rows(x)
 
-    def matmat(self, x: Any) -> AnyArray:
+    def matmat(self, x: ArrayLike) -> AnyArray:
         """Multiply a vector ``(n,)`` or the columns of matrices ``(..., n, k)``, as ``W @ x`` does."""
         x = self._factor("W @ x", x, -2)
         return self._apply(self, x) if x.ndim == 1 else self.apply_to_rows(x.swapaxes(-1, -2)).swapaxes(-1, -2)
 
-    def matvec(self, x: Any) -> AnyArray:
+    def matvec(self, x: ArrayLike) -> AnyArray:
         """Return ``W @ x`` for ``x (n,)`` or ``(n, 1)``, as SciPy's solvers call it."""
         return self.matmat(x)
 
-    def rmatvec(self, x: Any) -> AnyArray:
+    def rmatvec(self, x: ArrayLike) -> AnyArray:
         """Return ``W.H @ x`` for ``x (n,)`` or ``(n, 1)``."""
         return self.H.matmat(x)
 
-    def rmatmat(self, x: Any) -> AnyArray:
+    def rmatmat(self, x: ArrayLike) -> AnyArray:
         """Return ``W.H @ x`` for ``x (n, k)``."""
         return self.H.matmat(x)
 
-    def _factor(self, product: str, x: Any, axis: int) -> AnyArray:
+    def _factor(self, product: str, x: ArrayLike, axis: int) -> AnyArray:
         """Return the other factor of a product as an array, with n entries along the axis that is summed over."""
         x = self._array(x)
         n = self.shape[-1]
@@ -157,10 +159,10 @@ class LinearMap:
 class Columns(NamedTuple):
     """The product of reflections as the arrays that functions compute with. Layers pass it to functions as it is."""
 
-    u: Any
-    tau: Any = None
-    phases: Any = None
-    form: Any = "trapezoidal"
+    u: ArrayLike
+    tau: ArrayLike = None
+    phases: ArrayLike = None
+    form: Argument = "trapezoidal"
     is_adjoint: bool = False
 
 
@@ -168,14 +170,14 @@ DEFAULT = Columns(None)[1:]
 """The other fields of ``Columns`` for a bare array ``u``: trapezoidal columns, without tau and phases."""
 
 
-def columns_of(w: Any) -> Columns:
+def columns_of(w: ArrayLike) -> Columns:
     """Return the columns of an object W, or those of a bare array ``u``."""
     if isinstance(w, LinearMap):
         return Columns(w.u, w.tau, w.phases, w.columns, w.is_adjoint)
     return w if isinstance(w, Columns) else Columns(w)
 
 
-def default_columns(function: str, w: Any) -> tuple[Any, Any, bool]:
+def default_columns(function: str, w: ArrayLike) -> tuple[ArrayLike, ArrayLike, bool]:
     """Return u, the phases and whether the adjoint is meant, for a function of trapezoidal columns without tau."""
     u, tau, phases, form, is_adjoint = columns_of(w)
     if not validate.is_default(tau, form):
@@ -183,7 +185,7 @@ def default_columns(function: str, w: Any) -> tuple[Any, Any, bool]:
     return u, phases, is_adjoint
 
 
-def frame_columns(w: Any) -> tuple[Any, Any]:
+def frame_columns(w: ArrayLike) -> tuple[ArrayLike, ArrayLike]:
     """Return u and the phases for ``frame``, which takes W itself."""
     u, phases, is_adjoint = default_columns("frame", w)
     if is_adjoint:
@@ -191,7 +193,7 @@ def frame_columns(w: Any) -> tuple[Any, Any]:
     return u, phases
 
 
-def refuse(name: str, value: Any) -> None:
+def refuse(name: str, value: Argument) -> None:
     """Expect an array, not an object that an array library would convert to a matrix."""
     if isinstance(value, LinearMap):
         raise TypeError(f"{name} is {validate.kind_of(value)}, expected an array: W.u are its columns, W.matrix() W")

@@ -5,16 +5,18 @@ norm is zero or subnormal is the identity, because its direction is lost. The ke
 torch expressions share this definition.
 """
 
-from typing import Any
+from types import ModuleType
+
+from householder._base.types import AnyArray, AnyDtype
 
 
-def power_of_two(xp: Any, size: Any) -> Any:
+def power_of_two(xp: ModuleType, size: AnyArray) -> AnyArray:
     """Return the scale factors of columns with largest entries ``size``, a real array or tensor of module ``xp``."""
     small, factor = (2.0**-60, 2.0**100) if xp.finfo(size.dtype).bits == 32 else (2.0**-500, 2.0**800)
     one = xp.ones_like(size)
     return xp.where(size < small, one * factor, xp.where(size > 1 / small, one / factor, one))
 
 
-def vanishes(xp: Any, norm: Any, power: Any, dtype: Any = None) -> Any:
+def vanishes(xp: ModuleType, norm: AnyArray, power: AnyArray, dtype: AnyDtype = None) -> AnyArray:
     """Return which columns are the identity, from the norms of the scaled columns, which are of ``dtype``."""
     return norm < power * float(xp.finfo(norm.dtype if dtype is None else dtype).smallest_normal)

@@ -3,10 +3,11 @@
 Types, devices and conversions are each library's own.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from householder._base import spec, validate
 from householder._base.spec import Shape
+from householder._base.types import Argument
 
 
 class Extent(NamedTuple):
@@ -21,7 +22,9 @@ class Extent(NamedTuple):
     """The shape of one state of every sequence."""
 
 
-def options(nonlinearity: Any, negative_slope: Any, reverse: Any, method: Any, batch_sizes: Any) -> tuple[float, bool]:
+def options(
+    nonlinearity: Argument, negative_slope: Argument, reverse: Argument, method: Argument, batch_sizes: Argument
+) -> tuple[float, bool]:
     """Expect known names; return the slope, and whether time runs backwards."""
     validate.one_of("nonlinearity", nonlinearity, spec.NONLINEARITIES)
     validate.one_of("method", method, spec.SEQUENCE_METHODS)
@@ -68,7 +71,7 @@ class ParameterShapes(NamedTuple):
     nonlinearity_bias: Shape
 
 
-def parameters(n: int, width: int, nonlinearity: str, nonlinearity_bias: Any, is_complex: bool) -> ParameterShapes:
+def parameters(n: int, width: int, nonlinearity: str, nonlinearity_bias: Argument, is_complex: bool) -> ParameterShapes:
     """Return the shapes of parameters; expect that the nonlinearity fits the state, and a bias for a modReLU only."""
     moduli = validate.bias_length(nonlinearity, nonlinearity_bias, n, is_complex)
     return ParameterShapes((n, width), (n,), (moduli,))

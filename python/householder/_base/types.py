@@ -1,13 +1,26 @@
 """The named tuples of the package: results, and the arguments of a sequence."""
 
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
 AnyArray = Any
-"""An array of any library."""
+"""An array of the library at hand: NumPy's, CuPy's, JAX's, or a tensor."""
+ArrayLike = Any
+"""What a public function converts to an array: one of any library, lists or numbers; in the place of u also W."""
+Argument = Any
+"""An argument of a user's call before its check, of any type."""
+AnyDtype = Any
+"""A dtype of the library at hand."""
+NumpyDtype = np.dtype[Any]
+AnyFunction = Callable[..., Any]
+"""A function whose signature is its caller's matter."""
+Keywords = dict[str, Any]
+"""Keyword arguments, or an object of JSON."""
 RealType = type[np.floating[Any] | float] | np.dtype[np.floating[Any]] | Literal["float32", "float64"]
 ComplexType = (
     type[np.complexfloating[Any, Any] | complex]
@@ -63,24 +76,84 @@ class SequenceGradients(NamedTuple):
     tau: Array | None = None
 
 
-class Sequence(NamedTuple):
-    """The arguments that a sequence's forward and backward pass share."""
+Pull = Callable[[Array | None, Array | None], SequenceGradients]
+"""A function from gradients of all states and of the last ones to those of the arguments of a sequence."""
 
-    u: Any
-    x: Any
-    h0: Any
-    input_weight: Any
-    bias: Any
-    phases: Any
-    batch_sizes: Any
+
+class Sequence(NamedTuple):
+    """The arguments that a sequence's forward and backward pass share, as a user gives them or checked."""
+
+    u: AnyArray
+    x: AnyArray
+    h0: AnyArray
+    input_weight: AnyArray
+    bias: AnyArray
+    phases: AnyArray
+    batch_sizes: AnyArray
     nonlinearity: str
     negative_slope: float
-    nonlinearity_bias: Any
+    nonlinearity_bias: AnyArray
     transpose: bool
     reverse: bool
     method: str
-    tau: Any = None
+    tau: AnyArray = None
     form: str = "trapezoidal"
+
+
+class Backend(Protocol):
+    """What computes with the arrays of one library: the module ``_base.cpu``, or an object for CuPy's arrays."""
+
+    @property
+    def xp(self) -> ModuleType:
+        """The library."""
+
+    @property
+    def array(self) -> Callable[[str, ArrayLike], Array]:
+        """Convert an argument to an array."""
+
+    @property
+    def operand(self) -> Callable[..., Array]:
+        """Convert an argument to an array of the dtype of another one."""
+
+    @property
+    def forward(self) -> Callable[..., Array]:
+        """Return ``W h`` or ``W* h``."""
+
+    @property
+    def backward(self) -> Callable[..., tuple[AnyArray, ...]]:
+        """Return the gradients of one application."""
+
+    @property
+    def forward_tape(self) -> Callable[..., Array]:
+        """Return the intermediate vectors of Algorithm 1."""
+
+    @property
+    def backward_tape(self) -> Callable[..., tuple[AnyArray, ...]]:
+        """Return the gradients from these vectors."""
+
+    @property
+    def matrix(self) -> Callable[..., Array]:
+        """Return ``W``."""
+
+    @property
+    def wy(self) -> Callable[[Array], WY]:
+        """Return V, T and S."""
+
+    @property
+    def factor(self) -> Callable[[Array, int], tuple[Array, Array | None, float]]:
+        """Return reflections of a matrix, phases, and how far the matrix is from their product."""
+
+    @property
+    def departure(self) -> Callable[[Array], float]:
+        """Return ``max |q* q - I|``."""
+
+    @property
+    def rnn(self) -> Callable[[Sequence, int, int], Array]:
+        """Return all states."""
+
+    @property
+    def rnn_vjp(self) -> Callable[[Sequence, int, int], tuple[Array, Pull]]:
+        """Return all states, and the function from their gradients to those of the arguments."""
 
 
 class Delta(NamedTuple):

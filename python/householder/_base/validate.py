@@ -5,16 +5,16 @@ import re
 from collections.abc import Collection, Mapping
 from itertools import accumulate
 from numbers import Real
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 
 from householder._base.spec import FORMS, NONLINEARITIES, of_delta_rule, of_phases, of_tau
-from householder._base.types import Array
+from householder._base.types import AnyArray, AnyDtype, Argument, Array, Backend
 
 
-def reflections(u: Any, columns: Any = "trapezoidal", has_tau: bool = False, h: Any = None) -> tuple[int, int]:
+def reflections(
+    u: AnyArray, columns: Argument = "trapezoidal", has_tau: bool = False, h: AnyArray = None
+) -> tuple[int, int]:
     """Return ``n, m`` of ``u (..., n, m)``, an array or a tensor, with columns of this form.
 
     ``h``, the vectors of the call, may look like reflections instead; the message then says so.
@@ -32,27 +32,27 @@ def reflections(u: Any, columns: Any = "trapezoidal", has_tau: bool = False, h: 
 
 
 def one_matrix(
-    u: Array, function: str, columns: Any = "trapezoidal", has_tau: bool = False, h: Any = None
+    u: Array, function: str, columns: Argument = "trapezoidal", has_tau: bool = False, h: AnyArray = None
 ) -> tuple[int, int]:
     """Return ``n, m`` of ``u (n, m)``."""
     single(u, function)
     return reflections(u, columns, has_tau, h)
 
 
-def single(u: Any, function: str) -> None:
+def single(u: AnyArray, function: str) -> None:
     """Expect reflections ``u (n, m)`` of one matrix, not ``(..., n, m)``."""
     if len(u.shape) != 2:
         raise ValueError(f"u has shape {tuple(u.shape)}, but {function} takes one matrix: expected (n, m)")
 
 
-def vectors(name: str, a: Any, n: int, u: Any = None) -> None:
+def vectors(name: str, a: AnyArray, n: int, u: AnyArray = None) -> None:
     """Expect a last axis of n, the size of ``u (..., n, m)``."""
     shape = tuple(a.shape)
     if not shape or shape[-1] != n:
         raise ValueError(f"{name} has shape {shape}, expected (..., {n}) to match n = {n} of u{_are_swapped(u, a)}")
 
 
-def _are_swapped(u: Any, h: Any) -> str:
+def _are_swapped(u: AnyArray, h: AnyArray) -> str:
     """Return a question if ``h`` has the shape of reflections for vectors ``u``."""
     if u is None or h is None or len(h.shape) < 2 or not u.shape:
         return ""
@@ -67,7 +67,7 @@ def shape(name: str, a: Array, expected: tuple[int, ...]) -> None:
 
 
 def optional(
-    name: str, value: Any, u: Array, expected: tuple[int, ...], backend: ModuleType, *, real: bool = False
+    name: str, value: Argument, u: Array, expected: tuple[int, ...], backend: Backend, *, real: bool = False
 ) -> Array | None:
     """Expect None or an array of this shape."""
     if value is None:
@@ -77,7 +77,7 @@ def optional(
     return a
 
 
-def tau(value: Any, u: Array, columns: str, phases: Any, backend: Any) -> Array | None:
+def tau(value: Argument, u: Array, columns: str, phases: Argument, backend: Backend) -> Array | None:
     """Expect None, or ``tau (..., m)`` for ``u (..., n, m)`` and no phases; full columns and tau need NumPy."""
     if value is None and columns == "trapezoidal":
         return None
@@ -87,19 +87,19 @@ def tau(value: Any, u: Array, columns: str, phases: Any, backend: Any) -> Array 
     return optional("tau", value, u, of_tau(u.shape), backend)
 
 
-def not_both(phases: Any, tau: Any) -> None:
+def not_both(phases: Argument, tau: Argument) -> None:
     """Expect phases or tau, or neither."""
     if phases is not None and tau is not None:
         raise ValueError("phases and tau are both given, but tau has its own phases: leave one of them out")
 
 
-def takes_phases(dtype: Any) -> None:
+def takes_phases(dtype: AnyDtype) -> None:
     """Expect the dtype of a complex u."""
     if "complex" not in str(dtype):
         raise ValueError(f"phases are for complex u, but u has dtype {dtype}; a real u has u_1 when m == n")
 
 
-def phases(value: Any, u: Array, n: int, backend: ModuleType) -> Array | None:
+def phases(value: Argument, u: Array, n: int, backend: Backend) -> Array | None:
     """Expect None, or ``theta (n,)`` with a complex u."""
     if value is None:
         return None
@@ -107,7 +107,7 @@ def phases(value: Any, u: Array, n: int, backend: ModuleType) -> Array | None:
     return optional("phases", value, u, (n,), backend, real=True)
 
 
-def matrix_phases(value: Any, u: Array, n: int, backend: ModuleType) -> Array | None:
+def matrix_phases(value: Argument, u: Array, n: int, backend: Backend) -> Array | None:
     """Expect None, or ``theta (n,)`` or a row for each of the matrices ``u (..., n, m)``."""
     if value is None or u.dtype.kind != "c":
         return phases(value, u, n, backend)
@@ -117,7 +117,7 @@ def matrix_phases(value: Any, u: Array, n: int, backend: ModuleType) -> Array | 
 
 
 def all_of_columns(
-    u: Array, columns: Any, of_tau: Any, of_phases: Any, backend: Any, h: Any = None
+    u: Array, columns: Argument, of_tau: Argument, of_phases: Argument, backend: Backend, h: AnyArray = None
 ) -> tuple[int, Array | None, Array | None]:
     """Return n, tau and phases of ``u (..., n, m)`` with columns of this form."""
     n, _ = reflections(u, columns, of_tau is not None, h)
@@ -128,7 +128,7 @@ def all_of_columns(
     return n, tau(of_tau, u, columns, theta, backend), theta
 
 
-def kind_of(value: Any, known: Collection[str] = ("builtins",)) -> str:
+def kind_of(value: Argument, known: Collection[str] = ("builtins",)) -> str:
     """Return the type of a value as messages say it: "None", "a list", "a numpy.ndarray".
 
     The types of the packages ``known`` go without the package: "an LSTM".
@@ -142,7 +142,7 @@ def kind_of(value: Any, known: Collection[str] = ("builtins",)) -> str:
     return f"{article} {name}"
 
 
-def no_mask(name: str, value: Any) -> None:
+def no_mask(name: str, value: Argument) -> None:
     """Expect no masked array, nor a list that contains one: NumPy would drop the mask."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} is a numpy.MaskedArray, expected a numpy.ndarray: fill or select its entries first")
@@ -155,26 +155,26 @@ def no_mask(name: str, value: Any) -> None:
                     no_mask(name, entry)
 
 
-def is_default(tau: Any, form: str) -> bool:
+def is_default(tau: Argument, form: str) -> bool:
     """Return whether columns are those that layers have: trapezoidal, without ``tau``."""
     return tau is None and form == "trapezoidal"
 
 
-def one_of(name: str, value: Any, known: Collection[str]) -> str:
+def one_of(name: str, value: Argument, known: Collection[str]) -> str:
     """Expect a known name."""
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} is {value!r}, expected one of {', '.join(map(repr, known))}")
     return value
 
 
-def flag(name: str, value: Any) -> bool:
+def flag(name: str, value: Argument) -> bool:
     """Expect True or False."""
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name} is {value!r}, expected True or False")
     return bool(value)
 
 
-def _integers(name: str, value: Any, expected: str) -> Array:
+def _integers(name: str, value: Argument, expected: str) -> Array:
     """Return a list of integers, which may be empty, as an array."""
     no_mask(name, value)
     try:
@@ -186,7 +186,7 @@ def _integers(name: str, value: Any, expected: str) -> Array:
     return integers
 
 
-def batch_sizes(batch_sizes: Any) -> Array:
+def batch_sizes(batch_sizes: Argument) -> Array:
     """Return the numbers of sequences in each step of packed sequences."""
     sizes = _integers("batch_sizes", batch_sizes, "one axis of integers")
     if sizes.ndim != 1 or np.any(sizes < 1) or np.any(sizes[1:] > sizes[:-1]):
@@ -196,7 +196,7 @@ def batch_sizes(batch_sizes: Any) -> Array:
     return np.ascontiguousarray(sizes, np.int64)
 
 
-def direction(reverse: Any, batch_sizes: Any) -> bool:
+def direction(reverse: Argument, batch_sizes: Argument) -> bool:
     """Expect a flag, which must be False for sequences of different lengths."""
     backwards = flag("reverse", reverse)
     if backwards and batch_sizes is not None:
@@ -204,7 +204,7 @@ def direction(reverse: Any, batch_sizes: Any) -> bool:
     return backwards
 
 
-def number(name: str, value: Any) -> float:
+def number(name: str, value: Argument) -> float:
     """Expect a real number; a boolean in its place is a mistake."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} is {value!r}, expected a number")
@@ -214,7 +214,7 @@ def number(name: str, value: Any) -> float:
         raise ValueError(f"{name} is {value!r}, expected a finite number") from None
 
 
-def slope(value: Any) -> float:
+def slope(value: Argument) -> float:
     """Expect a finite number that is not negative."""
     factor = number("negative_slope", value)
     if not 0 <= factor < float("inf"):
@@ -222,7 +222,7 @@ def slope(value: Any) -> float:
     return factor
 
 
-def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
+def integer(name: str, value: Argument, least: int, most: int | None = None) -> int:
     """Expect an integer in a range."""
     try:
         if isinstance(value, (bool, np.bool_, np.ma.MaskedArray)):
@@ -237,7 +237,7 @@ def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
     return k
 
 
-def seed(value: Any, generator: str) -> int:
+def seed(value: Argument, generator: str) -> int:
     """Expect an integer of at least 0, in the place of None or a generator."""
     try:
         return integer("rng", value, 0)
@@ -249,7 +249,7 @@ def delta_sizes(
     q: tuple[int, ...],
     needed: Mapping[str, tuple[int, ...]],
     g: tuple[int, ...] | None,
-    reflections: Any,
+    reflections: Argument,
 ) -> tuple[int, int, int, int, int]:
     """Return ``H, HV, K, V`` and the steps of a token, from the shapes of the delta rule's operands.
 
@@ -274,7 +274,7 @@ def delta_sizes(
     return q[2], v[2], q[3], v[3], reflections
 
 
-def delta_offsets(q: tuple[int, ...], cu_seqlens: Any) -> list[int]:
+def delta_offsets(q: tuple[int, ...], cu_seqlens: Argument) -> list[int]:
     """Return where the sequences begin and end, counted in tokens of all rows."""
     batch, tokens = q[:2]
     if cu_seqlens is None:
@@ -300,7 +300,7 @@ def one_row(q: tuple[int, ...]) -> None:
         raise ValueError(f"q has shape {tuple(q)}, but with cu_seqlens sequences are packed in one row: expected B = 1")
 
 
-def scale(value: Any, keys: int) -> float:
+def scale(value: Argument, keys: int) -> float:
     """Expect a number, or None for ``keys**-0.5``."""
     return keys**-0.5 if value is None else number("scale", value)
 
@@ -316,7 +316,7 @@ def moduli(nonlinearity: str, n: int, is_complex: bool) -> int:
     return phi.moduli(n, is_complex)
 
 
-def bias_length(nonlinearity: str, bias: Any, n: int, is_complex: bool) -> int:
+def bias_length(nonlinearity: str, bias: Argument, n: int, is_complex: bool) -> int:
     """Expect a state that the nonlinearity acts on, and a bias for a modReLU only; return the length of the bias."""
     length = moduli(nonlinearity, n, is_complex)
     if (bias is None) == NONLINEARITIES[nonlinearity].has_bias:

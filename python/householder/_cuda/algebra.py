@@ -5,9 +5,10 @@ waits for a device or reads a number back. The formulas are derived in ``docs/de
 :mod:`householder.reference`.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from householder._base.spec import reflection_count
+from householder._base.types import AnyArray
 from householder._cuda import factors
 from householder._cuda.library import KernelLibrary, library_of
 from householder._mathematics import reflections
@@ -17,30 +18,30 @@ class Form(NamedTuple):
     """The factors of W that every use of ``u`` needs."""
 
     library: KernelLibrary
-    v: Any
+    v: AnyArray
     """Unit columns ``(..., n, k)``; a column that stands for the identity is zero."""
-    t: Any
+    t: AnyArray
     """``T = striu(V* V) + diag(V* V) / 2`` in double precision; None in a form that was saved and read back."""
-    s: Any
+    s: AnyArray
     """``S = T^-1``, ``(..., k, k)``, in double precision like T."""
-    a: Any
+    a: AnyArray
     """``A = V S``, in u's precision."""
-    norm: Any
+    norm: AnyArray
     """Norms of u's columns, ``(..., 1, k)``, infinite where v is zero."""
-    d: Any
+    d: AnyArray
     """Diagonal of D, ``(..., 1, n)``, or None for ``D = I``."""
-    w: Any = None
+    w: AnyArray = None
     """W, if it has been formed."""
 
 
 class Sums(NamedTuple):
     """Sums over vectors p and gradients g of ``W p``, from which the gradients of parameters follow."""
 
-    c1: Any
+    c1: AnyArray
     """``sum g z*``, ``z = V* D p``; ``(..., n, k)``."""
-    c2: Any
+    c2: AnyArray
     """``sum p w*``, ``w = S* V* g``; ``(..., n, k)``."""
-    overlap: Any
+    overlap: AnyArray
     """``sum g_i conj(p_i)``, ``(..., n)``, or None where ``D = I``."""
 
     def plus(self, other: "Sums") -> "Sums":
@@ -49,7 +50,7 @@ class Sums(NamedTuple):
         return Sums(self.c1 + other.c1, self.c2 + other.c2, overlap)
 
 
-def form(u: Any, phases: Any = None) -> Form:
+def form(u: AnyArray, phases: AnyArray = None) -> Form:
     """Normalise columns and form S.
 
     Norms, the Gram matrix and S have double precision. V is the rounded one, so ``T + T* = V* V`` holds for the same V
@@ -72,7 +73,7 @@ def form(u: Any, phases: Any = None) -> Form:
     return Form(library, v, t, s, library.cast(wide_v @ s, u.dtype), norm, diagonal(library, u, phases))
 
 
-def diagonal(library: KernelLibrary, u: Any, phases: Any) -> Any:
+def diagonal(library: KernelLibrary, u: AnyArray, phases: AnyArray) -> AnyArray:
     """Return D, ``(..., 1, n)``, or None for ``D = I``."""
     n, m = u.shape[-2:]
     if phases is not None:
@@ -80,7 +81,7 @@ def diagonal(library: KernelLibrary, u: Any, phases: Any) -> Any:
     return None if m < n or library.is_complex(u) else reflections.last_row(library, u)
 
 
-def apply(f: Form, rows: Any, transpose: bool) -> Any:
+def apply(f: Form, rows: AnyArray, transpose: bool) -> AnyArray:
     """Return ``W h`` or ``W* h`` for each row h."""
     xp = f.library.xp
     if transpose:
@@ -90,7 +91,7 @@ def apply(f: Form, rows: Any, transpose: bool) -> Any:
     return f.library.minus_product(rows, rows @ f.v.conj(), xp.swapaxes(f.a, -1, -2))
 
 
-def matrix(f: Form) -> Any:
+def matrix(f: Form) -> AnyArray:
     """Form W in double precision, then round it."""
     if f.w is not None:
         return f.w
@@ -100,7 +101,7 @@ def matrix(f: Form) -> Any:
     return w if f.d is None else w * f.d
 
 
-def sums(f: Form, p: Any, g: Any, z: Any = None, w: Any = None) -> Sums:
+def sums(f: Form, p: AnyArray, g: AnyArray, z: AnyArray = None, w: AnyArray = None) -> Sums:
     """Sum over the rows of p and g by the cheaper of two methods.
 
     One takes four products with n x k matrices, two of which give ``z = V* D p`` and
@@ -120,7 +121,7 @@ def sums(f: Form, p: Any, g: Any, z: Any = None, w: Any = None) -> Sums:
     return Sums(g_transposed @ z.conj(), xp.swapaxes(p, -1, -2) @ w.conj(), overlap)
 
 
-def parameter_gradients(f: Form, total: Sums, with_phases: bool) -> tuple[Any, Any]:
+def parameter_gradients(f: Form, total: Sums, with_phases: bool) -> tuple[AnyArray, AnyArray]:
     """Turn sums into the gradients of u and the phases (Theorem 2).
 
     With ``C2 = sum (D p) w*``, ``L = (S V* C2) o B'`` and ``B = striu(J) + I / 2``:
@@ -148,7 +149,9 @@ def parameter_gradients(f: Form, total: Sums, with_phases: bool) -> tuple[Any, A
     return xp.concatenate([grad_u, last], axis=-1), None
 
 
-def gradients(f: Form, h: Any, g: Any, transpose: bool, with_phases: bool = False) -> tuple[Any, Any]:
+def gradients(
+    f: Form, h: AnyArray, g: AnyArray, transpose: bool, with_phases: bool = False
+) -> tuple[AnyArray, AnyArray]:
     """Return the gradients of u and phases; ``g`` is the gradient of ``apply(f, h, transpose)``.
 
     Since ``<g, W* h> = <h, W g>``, the adjoint has the parameter gradients of W with h and g exchanged. The gradient of
@@ -158,7 +161,7 @@ def gradients(f: Form, h: Any, g: Any, transpose: bool, with_phases: bool = Fals
     return parameter_gradients(f, sums(f, p, q), with_phases)
 
 
-def states(f: Form, rows: Any, transpose: bool) -> list[Any]:
+def states(f: Form, rows: AnyArray, transpose: bool) -> list[AnyArray]:
     """Apply one factor after the other (Algorithm 1), and return the rows before and after each.
 
     ``u_1`` is a factor too. Phases act together with the first reflection, or, transposed, with the last.
@@ -179,7 +182,7 @@ def states(f: Form, rows: Any, transpose: bool) -> list[Any]:
     return vectors
 
 
-def form_for(u: Any, phases: Any, count: int, method: str) -> Form:
+def form_for(u: AnyArray, phases: AnyArray, count: int, method: str) -> Form:
     """Form u as a method needs it for this number of rows; ``"auto"`` forms W where that saves multiplications."""
     f = form(u, phases)
     n, k = f.v.shape[-2:]
@@ -188,7 +191,7 @@ def form_for(u: Any, phases: Any, count: int, method: str) -> Form:
     return f
 
 
-def by_method(f: Form, rows: Any, transpose: bool, method: str) -> Any:
+def by_method(f: Form, rows: AnyArray, transpose: bool, method: str) -> AnyArray:
     """Apply a form that ``form_for`` returned for the same method."""
     if method == "reflections":
         return states(f, rows, transpose)[-1]

@@ -5,18 +5,18 @@ Shapes are those of :mod:`householder._cuda.algebra`.
 
 from functools import partial
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from householder import reference
+from householder._base.types import AnyArray
 from householder._cuda import algebra, instances, kernels, trials, verdicts
 from householder._cuda.algebra import Form
 from householder._cuda.instances import Direction
 from householder._cuda.library import library_of
 
 
-def canonical(u: Any, *vectors: Any) -> list[Any]:
+def canonical(u: AnyArray, *vectors: AnyArray) -> list[AnyArray]:
     """Return ``u (n, m)`` with rows ``(r, n)``, or ``u (c, n, m)`` with rows ``(c, r, n)``."""
     *batch_shape, n, m = u.shape
     count = prod(batch_shape)
@@ -24,7 +24,9 @@ def canonical(u: Any, *vectors: Any) -> list[Any]:
     return [u.reshape(count, n, m) if batch_shape else u, *(a.reshape(shape) for a in vectors)]
 
 
-def forward(u: Any, rows: Any, phases: Any, transpose: bool, method: str) -> tuple[Any, Form | None]:
+def forward(
+    u: AnyArray, rows: AnyArray, phases: AnyArray, transpose: bool, method: str
+) -> tuple[AnyArray, Form | None]:
     """Return ``W h`` or ``W* h`` for each row h, and, for ``backward``, the form of u if matrix products formed it."""
     kernel = _kernel("forward", u, rows, phases, method)
     if kernel is None:
@@ -36,16 +38,16 @@ def forward(u: Any, rows: Any, phases: Any, transpose: bool, method: str) -> tup
 
 
 def backward(
-    u: Any,
-    rows: Any,
-    grads: Any,
-    phases: Any,
+    u: AnyArray,
+    rows: AnyArray,
+    grads: AnyArray,
+    phases: AnyArray,
     transpose: bool,
     method: str,
     *,
     needs_h: bool = True,
     form: Form | None = None,
-) -> tuple[Any, Any, Any]:
+) -> tuple[AnyArray, AnyArray, AnyArray]:
     """Return the gradients of u, of the rows if ``needs_h``, and of phases, from those of ``forward``'s result."""
     kernel = _kernel("backward", u, rows, phases, method)
     if kernel is None:
@@ -58,7 +60,9 @@ def backward(
     return grad_u, grad_h, None
 
 
-def _kernel(direction: Direction, u: Any, rows: Any, phases: Any, method: str) -> tuple[str, instances.Launch] | None:
+def _kernel(
+    direction: Direction, u: AnyArray, rows: AnyArray, phases: AnyArray, method: str
+) -> tuple[str, instances.Launch] | None:
     """Return the name and launch of the kernel for this shape and method, or None."""
     if phases is not None or method not in ("auto", "reflections"):
         return None
@@ -72,7 +76,7 @@ def _kernel(direction: Direction, u: Any, rows: Any, phases: Any, method: str) -
     return kernel
 
 
-def _try(direction: Direction, like: Any, n: int) -> None:
+def _try(direction: Direction, like: AnyArray, n: int) -> None:
     """Compare more matrices than a warp takes with the reference, two vectors each."""
     library, count, m, rows = library_of(like), 9, min(n, 3), 2
     m -= m == n and library.is_complex(like)
@@ -89,11 +93,13 @@ def _try(direction: Direction, like: Any, n: int) -> None:
     trials.compare(library, results, expected, dtype)
 
 
-def _count(u: Any) -> int:
+def _count(u: AnyArray) -> int:
     return len(u) if u.ndim == 3 else 1
 
 
-def _launch(kernel: tuple[str, instances.Launch], u: Any, rows: Any, others: tuple[Any, ...], transpose: bool) -> None:
+def _launch(
+    kernel: tuple[str, instances.Launch], u: AnyArray, rows: AnyArray, others: tuple[AnyArray, ...], transpose: bool
+) -> None:
     library = library_of(u)
     arrays = (library.contiguous(u), library.contiguous(rows), *others)
     sizes = (_count(u), *u.shape[-2:], rows.shape[-2], transpose)

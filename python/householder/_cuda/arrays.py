@@ -3,12 +3,11 @@
 Factorisation runs on the CPU, because it is sequential and happens once.
 """
 
-from collections.abc import Callable
-from typing import Any
+from types import ModuleType
 
 from householder._base import cpu, validate
 from householder._base.cpu import NAMES, REAL
-from householder._base.types import WY, Array, Sequence, SequenceGradients
+from householder._base.types import WY, Argument, Array, Pull, Sequence, SequenceGradients
 from householder._cuda import algebra, application, device, recurrence
 from householder._cuda.library import library_of
 
@@ -19,10 +18,10 @@ STATES = ("x", "h0", "grad_h", "grad_last")
 class Arrays:
     """A backend on the arrays of a library with NumPy's names; ``xp`` is that library."""
 
-    def __init__(self, xp: Any):
+    def __init__(self, xp: ModuleType):
         self.xp = xp
 
-    def array(self, name: str, value: Any) -> Array:
+    def array(self, name: str, value: Argument) -> Array:
         """Return ``value``, laid out as kernels need it.
 
         Raises
@@ -38,7 +37,7 @@ class Arrays:
         a: Array = library_of(value).contiguous(value)
         return a
 
-    def operand(self, name: str, value: Any, u: Array, *, real: bool = False) -> Array:
+    def operand(self, name: str, value: Argument, u: Array, *, real: bool = False) -> Array:
         """Return an array on u's device, of its dtype or real dtype; states may be float16 if u is float32."""
         a = self.array(name, value)
         expected = REAL[u.dtype] if real else u.dtype
@@ -108,9 +107,7 @@ class Arrays:
             h: Array = recurrence.forward(sequence, steps, batch, recurrence.SavedByKernels())[0]
             return h
 
-    def rnn_vjp(
-        self, sequence: Sequence, steps: int, batch: int
-    ) -> tuple[Array, Callable[[Array | None, Array | None], SequenceGradients]]:
+    def rnn_vjp(self, sequence: Sequence, steps: int, batch: int) -> tuple[Array, Pull]:
         """Return all states, and a function from their gradients to those of the array arguments that are not None."""
         _of_one_type(x=sequence.x, h0=sequence.h0)
         library = library_of(sequence.u)

@@ -2,10 +2,10 @@
 
 import importlib
 import sys
-from typing import Any
+from types import ModuleType
 
 
-def cupy() -> Any:
+def cupy() -> ModuleType:
     """Return CuPy, which compiles and launches the kernels.
 
     Raises
@@ -27,7 +27,7 @@ def cupy() -> Any:
     return module
 
 
-def imported() -> Any:
+def imported() -> ModuleType:
     """Import CuPy, or say how to install it."""
     try:
         return importlib.import_module("cupy")

@@ -2,17 +2,17 @@
 
 from functools import partial
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from householder import reference
+from householder._base.types import AnyArray
 from householder._cuda import instances, kernels, trials, verdicts
 from householder._cuda.instances import Launch, SquareKernel
 from householder._cuda.library import KernelLibrary
 
 
-def form(library: KernelLibrary, u: Any, k: int) -> tuple[Any, ...] | None:
+def form(library: KernelLibrary, u: AnyArray, k: int) -> tuple[AnyArray, ...] | None:
     """Return V, T, S, A and norms of ``u (..., n, m)`` with k reflections; None if no kernel serves the shape."""
     *batch_shape, n, m = u.shape
     kernel = _kernel("factors", library, u, n, k)
@@ -27,7 +27,7 @@ def form(library: KernelLibrary, u: Any, k: int) -> tuple[Any, ...] | None:
     return v, t, s, a, norm
 
 
-def gradient(library: KernelLibrary, v: Any, s: Any, c1: Any, c2: Any, norm: Any) -> Any:
+def gradient(library: KernelLibrary, v: AnyArray, s: AnyArray, c1: AnyArray, c2: AnyArray, norm: AnyArray) -> AnyArray:
     """Return the gradient of u's reflections, ``(..., n, k)``, or None if no kernel serves them.
 
     Names are those of ``cuda/gradients.cu``.
@@ -43,7 +43,7 @@ def gradient(library: KernelLibrary, v: Any, s: Any, c1: Any, c2: Any, norm: Any
     return grad_u
 
 
-def _kernel(kernel: SquareKernel, library: KernelLibrary, like: Any, n: int, k: int) -> tuple[str, Launch] | None:
+def _kernel(kernel: SquareKernel, library: KernelLibrary, like: AnyArray, n: int, k: int) -> tuple[str, Launch] | None:
     """Return name and launch of the kernel for as many matrices as ``like (..., n, m)`` has, or None."""
     if not kernels.available():
         return None
@@ -54,7 +54,7 @@ def _kernel(kernel: SquareKernel, library: KernelLibrary, like: Any, n: int, k: 
     return chosen if chosen is not None and verdicts.usable(index, chosen[0], trial) else None
 
 
-def _try(kernel: SquareKernel, library: KernelLibrary, like: Any, n: int, k: int) -> None:
+def _try(kernel: SquareKernel, library: KernelLibrary, like: AnyArray, n: int, k: int) -> None:
     """Compare two matrices, or the gradients of their reflections, with the reference."""
     dtype = library.name(like.dtype)
     u, p, g = (trials.numbers((2, *shape), dtype, i) for i, shape in enumerate(((n, k), (3, n), (3, n))))

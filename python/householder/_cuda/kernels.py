@@ -11,8 +11,13 @@ from householder._base import notices
 from householder._cuda import device, instances
 from householder._cuda.instances import OPTIONS, PROBE, SOURCES, Launch
 
+CompiledKernel = Any
+"""A function of CuPy's ``RawModule``."""
+KernelArgument = Any
+"""A pointer as an integer, or a scalar or record of NumPy of the type in C."""
+
 _lock = threading.Lock()
-_compiled: dict[tuple[int, str], Any] = {}
+_compiled: dict[tuple[int, str], CompiledKernel] = {}
 _registers: dict[tuple[int, str], int] = {}
 """Registers of a thread, as the kernel's own device reports them."""
 
@@ -73,7 +78,7 @@ def source(kernel: str) -> str:
     return "\n".join(files[name] for name in SOURCES[kernel])
 
 
-def get(index: int, kernel: str, name: str, config: Launch) -> Any:
+def get(index: int, kernel: str, name: str, config: Launch) -> CompiledKernel:
     """Return a kernel by its C++ name expression, compiled for the current device, whose number is ``index``.
 
     Its launches use the clusters of ``config``, and at most its shared memory or the default, whichever is larger.
@@ -92,7 +97,7 @@ def get(index: int, kernel: str, name: str, config: Launch) -> Any:
     return function
 
 
-def _compile(index: int, kernel: str, name: str, config: Launch) -> Any:
+def _compile(index: int, kernel: str, name: str, config: Launch) -> CompiledKernel:
     cupy = device.cupy()
     refuse_capture(name)
     options = (*OPTIONS, *instances.CLUSTERS) if config.cluster > 1 else OPTIONS
@@ -115,7 +120,7 @@ def refuse_capture(name: str) -> None:
         )
 
 
-def launch(index: int, kernel: str, name: str, config: Launch, arguments: tuple[Any, ...]) -> None:
+def launch(index: int, kernel: str, name: str, config: Launch, arguments: tuple[KernelArgument, ...]) -> None:
     """Launch on CuPy's current stream; pointers are integers, other arguments NumPy scalars of the C types."""
     get(index, kernel, name, config)((config.grid,), (config.block,), arguments, shared_mem=config.shared_bytes)
 

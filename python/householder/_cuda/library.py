@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from householder._base.types import AnyArray, AnyDtype, Array
 from householder._cuda.device import imported
 from householder._mathematics import library as libraries
 
@@ -25,40 +26,40 @@ class KernelLibrary(libraries.Library):
     has_steps: ClassVar[bool] = False
     """Whether sequences can run without kernels, in torch operations."""
 
-    def empty(self, shape: tuple[int, ...], like: Any, dtype: Any = None) -> Any:
+    def empty(self, shape: tuple[int, ...], like: AnyArray, dtype: AnyDtype = None) -> AnyArray:
         """Allocate, by default of the dtype of another array, on its device."""
         return self.xp.empty(shape, dtype=like.dtype if dtype is None else dtype)
 
-    def to_host(self, a: Any) -> np.ndarray[Any, Any]:
+    def to_host(self, a: AnyArray) -> Array:
         """Bring an array to the host."""
         return np.asarray(a)
 
-    def from_host(self, a: np.ndarray[Any, Any], like: Any, dtype: Any) -> Any:  # noqa: ARG002
+    def from_host(self, a: Array, like: AnyArray, dtype: AnyDtype) -> AnyArray:  # noqa: ARG002
         """Bring an array to the device of another one, in a dtype."""
         return self.xp.asarray(a, dtype=dtype)
 
-    def contiguous(self, a: Any) -> Any:
+    def contiguous(self, a: AnyArray) -> AnyArray:
         """Return a C-contiguous, aligned array; ``a`` itself if it already is."""
         a = self.xp.ascontiguousarray(a)
         return a.copy() if self.pointer(a) % a.itemsize else a
 
-    def name(self, dtype: Any) -> str:
+    def name(self, dtype: AnyDtype) -> str:
         """Return the name of a dtype."""
         return str(dtype).rpartition(".")[2]
 
-    def pointer(self, a: Any) -> int:
+    def pointer(self, a: AnyArray) -> int:
         """Return the address of an array; 0 for None."""
         return 0 if a is None else int(a.ctypes.data)
 
-    def device(self, a: Any) -> int:  # noqa: ARG002
+    def device(self, a: AnyArray) -> int:  # noqa: ARG002
         """Return the number of the device an array is on."""
         return 0
 
-    def current(self, a: Any) -> AbstractContextManager[Any]:  # noqa: ARG002
+    def current(self, a: AnyArray) -> AbstractContextManager[object]:  # noqa: ARG002
         """Return a context in which CuPy's device and stream are those of the array; launches need it."""
         return nullcontext()
 
-    def linear(self, x: Any, weight: Any, bias: Any) -> Any:
+    def linear(self, x: AnyArray, weight: AnyArray, bias: AnyArray) -> AnyArray:
         """Compute ``x weight^T + bias``; ``weight`` and ``bias`` may be None."""
         a = x if weight is None else x @ weight.T
         return a if bias is None else a + bias
@@ -67,7 +68,7 @@ class KernelLibrary(libraries.Library):
         """Return whether float32 products may round their factors to 11 bits."""
         return os.environ.get("CUPY_TF32") == "1"
 
-    def minus_product(self, c: Any, a: Any, b: Any) -> Any:
+    def minus_product(self, c: AnyArray, a: AnyArray, b: AnyArray) -> AnyArray:
         """Compute ``c - a b``."""
         return c - a @ b
 
@@ -75,18 +76,18 @@ class KernelLibrary(libraries.Library):
 class Cupy(KernelLibrary):
     """CuPy, on its current device and stream."""
 
-    def to_host(self, a: Any) -> np.ndarray[Any, Any]:
-        host: np.ndarray[Any, Any] = a.get()
+    def to_host(self, a: AnyArray) -> Array:
+        host: Array = a.get()
         return host
 
-    def pointer(self, a: Any) -> int:
+    def pointer(self, a: AnyArray) -> int:
         return 0 if a is None else int(a.data.ptr)
 
-    def device(self, a: Any) -> int:
+    def device(self, a: AnyArray) -> int:
         return int(a.device.id)
 
-    def current(self, a: Any) -> AbstractContextManager[Any]:
-        device: AbstractContextManager[Any] = a.device
+    def current(self, a: AnyArray) -> AbstractContextManager[object]:
+        device: AbstractContextManager[object] = a.device
         return device
 
 
@@ -104,34 +105,34 @@ class Torch(libraries.TorchLibrary, KernelLibrary):
 
     has_steps: ClassVar[bool] = True
 
-    def empty(self, shape: tuple[int, ...], like: Any, dtype: Any = None) -> Any:
+    def empty(self, shape: tuple[int, ...], like: AnyArray, dtype: AnyDtype = None) -> AnyArray:
         return like.new_empty(shape, dtype=dtype)
 
-    def to_host(self, a: Any) -> np.ndarray[Any, Any]:
-        host: np.ndarray[Any, Any] = a.detach().cpu().numpy()
+    def to_host(self, a: AnyArray) -> Array:
+        host: Array = a.detach().cpu().numpy()
         return host
 
-    def from_host(self, a: np.ndarray[Any, Any], like: Any, dtype: Any) -> Any:
+    def from_host(self, a: Array, like: AnyArray, dtype: AnyDtype) -> AnyArray:
         return self.xp.from_numpy(a).to(like.device, dtype)
 
-    def contiguous(self, a: Any) -> Any:
+    def contiguous(self, a: AnyArray) -> AnyArray:
         a = a.resolve_conj().resolve_neg().contiguous()
         return a.clone() if self.pointer(a) % a.itemsize else a
 
-    def pointer(self, a: Any) -> int:
+    def pointer(self, a: AnyArray) -> int:
         return 0 if a is None else int(a.data_ptr())
 
-    def device(self, a: Any) -> int:
+    def device(self, a: AnyArray) -> int:
         return int(a.get_device())
 
     @contextmanager
-    def current(self, a: Any) -> Iterator[None]:
+    def current(self, a: AnyArray) -> Iterator[None]:
         cuda, index = imported().cuda, self.device(a)
         stream = _Stream(self.xp.cuda.current_stream(index).cuda_stream)
         with cuda.Device(index), cuda.Stream.from_external(stream):
             yield
 
-    def linear(self, x: Any, weight: Any, bias: Any) -> Any:
+    def linear(self, x: AnyArray, weight: AnyArray, bias: AnyArray) -> AnyArray:
         return super().linear(x, weight, bias) if weight is None else self.xp.nn.functional.linear(x, weight, bias)
 
     def allows_tf32(self) -> bool:
@@ -140,11 +141,11 @@ class Torch(libraries.TorchLibrary, KernelLibrary):
         except RuntimeError:  # the user has set it by torch's newer names
             return True
 
-    def minus_product(self, c: Any, a: Any, b: Any) -> Any:
+    def minus_product(self, c: AnyArray, a: AnyArray, b: AnyArray) -> AnyArray:
         product = self.xp.addmm if c.ndim == 2 else self.xp.baddbmm
         return product(c, a, b, alpha=-1)
 
-    def inverse(self, triangle: Any) -> Any:
+    def inverse(self, triangle: AnyArray) -> AnyArray:
         """Invert as the base class does, but by a triangular solve where that does not wait for the device."""
         k = triangle.shape[-1]
         if k <= LARGEST_SOLVE:
@@ -166,7 +167,7 @@ def _library(name: str) -> KernelLibrary:
     return _KNOWN[name](import_module(f"array_api_compat.{name}"))
 
 
-def library_of(a: Any) -> KernelLibrary:
+def library_of(a: AnyArray) -> KernelLibrary:
     """Choose the library by the type of an array or its base types."""
     return _library(_name(a.__class__))
 

@@ -4,10 +4,9 @@ The batch sizes reach the device as arguments of launches. So nothing is copied 
 CUDA graph keeps the batch sizes that it was captured with.
 """
 
-from typing import Any
-
 import numpy as np
 
+from householder._base.types import AnyArray, Array
 from householder._cuda import kernels, verdicts
 from householder._cuda.instances import PACKING_NAMES, PACKING_THREADS, Launch
 from householder._cuda.library import KernelLibrary
@@ -18,7 +17,7 @@ _PART = np.dtype([("at", np.int64, PACKING_THREADS)])
 class Packing:
     """The steps of packed sequences; arrays are made on the device of ``like``."""
 
-    def __init__(self, library: KernelLibrary, sizes: np.ndarray[Any, Any], like: Any):
+    def __init__(self, library: KernelLibrary, sizes: Array, like: AnyArray):
         self._library, self._like = library, like
         self.steps, self.batch, self.rows = len(sizes), int(sizes[0]), int(sizes.sum())
         host = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
@@ -30,19 +29,19 @@ class Packing:
             argument["at"][: len(part)] = part
             self._launch("offsets", 1, argument, library.pointer(self.offsets), np.int32(first), np.int32(len(part)))
 
-    def previous(self) -> Any:
+    def previous(self) -> AnyArray:
         """Return, for each row of the second and later steps, the row of the same sequence one step before."""
         return self._find(self.rows - self.batch, "previous")
 
-    def last(self) -> Any:
+    def last(self) -> AnyArray:
         """Return the row in which each sequence ends, ``(B,)``."""
         return self._find(self.batch, "last")
 
-    def reversal(self) -> Any:
+    def reversal(self) -> AnyArray:
         """Return the row to which each row moves when every sequence is reversed within its own length."""
         return self._find(self.rows, "reversal")
 
-    def _find(self, count: int, kind: str) -> Any:
+    def _find(self, count: int, kind: str) -> AnyArray:
         rows = self._empty(count)
         results = (rows if name == kind else None for name in ("previous", "last", "reversal"))
         pointers = map(self._library.pointer, (self.offsets, *results))
@@ -51,10 +50,10 @@ class Packing:
             self._launch("rows", -(-count // PACKING_THREADS), *pointers, *sizes)
         return rows
 
-    def _empty(self, count: int) -> Any:
+    def _empty(self, count: int) -> AnyArray:
         return self._library.empty((count,), self._like, self._library.xp.int64)
 
-    def _launch(self, name: str, blocks: int, *arguments: Any) -> None:
+    def _launch(self, name: str, blocks: int, *arguments: kernels.KernelArgument) -> None:
         config, index = Launch(blocks, PACKING_THREADS, 0), self._library.device(self._like)
         verdicts.require(index, PACKING_NAMES[name], self._try)
         kernels.launch(index, "packing", PACKING_NAMES[name], config, arguments)

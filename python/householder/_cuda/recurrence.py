@@ -8,13 +8,14 @@ from collections.abc import Callable, Collection
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from typing import Any, NamedTuple, get_args
+from types import ModuleType
+from typing import NamedTuple, get_args
 
 import numpy as np
 
 from householder._base import notices
 from householder._base.spec import COMPLEX, DTYPES, NONLINEARITIES, reflection_count
-from householder._base.types import Sequence, SequenceGradients
+from householder._base.types import AnyArray, Sequence, SequenceGradients
 from householder._cuda import algebra, instances, kernels, trials, verdicts
 from householder._cuda.algebra import Form, Sums
 from householder._cuda.device import cupy
@@ -65,9 +66,9 @@ class Instance:
 class SavedByKernels(NamedTuple):
     """Saved by a forward pass for its backward pass."""
 
-    z: Any = None
+    z: AnyArray = None
     """``P* h_{t-1}``, ``(rows, m)``, from kernels of low rank."""
-    flags: Any = None
+    flags: AnyArray = None
     """Whether OPLU exchanged a pair, bytes ``(rows, n / 2)``."""
     form: Form | None = None
     """The factors of W."""
@@ -96,7 +97,7 @@ def candidates(
     return tuple(Instance(device, dense, tile, dtype, nonlinearity, n, m) for dense, tile in dict.fromkeys(plans))
 
 
-def choose(kernels_in_order: Many[Instance], library: KernelLibrary, like: Any, packed: bool) -> Instance:
+def choose(kernels_in_order: Many[Instance], library: KernelLibrary, like: AnyArray, packed: bool) -> Instance:
     """Choose the first kernel that the device of ``like`` can use. Packed sequences have their own loop and trial.
 
     Raises
@@ -117,7 +118,7 @@ def choose(kernels_in_order: Many[Instance], library: KernelLibrary, like: Any, 
     return last
 
 
-def _try(instance: Instance, library: KernelLibrary, like: Any, packed: bool) -> None:
+def _try(instance: Instance, library: KernelLibrary, like: AnyArray, packed: bool) -> None:
     """Compare at least two sequences per block or cluster, and their gradients, with the core."""
     tile, dtype, nonlinearity = instance.tile, instance.dtype, instance.nonlinearity
     n, m = (50, 6) if tile is None else (tile.n - 2, 6 if instance.dense else tile.m - 2)
@@ -229,7 +230,7 @@ class KernelRun:
                 raise verdicts.UnusableError("torch operations are faster")
         return choose(fitting, library, s.u, self.packing is not None)
 
-    def launch(self, direction: instances.Direction, matrices: Any, *arguments: Any) -> None:
+    def launch(self, direction: instances.Direction, matrices: tuple[AnyArray, AnyArray], *arguments: AnyArray) -> None:
         """Launch with pointers to arrays; the sizes follow them, and the scratch memory of the fallback."""
         instance, library, u = self.instance, self.library, self.sequence.u
         config, numbers = instance.launch_config(self.batch)
@@ -239,7 +240,7 @@ class KernelRun:
         pointers = tuple(a if isinstance(a, np.generic) else library.pointer(a) for a in parameters)
         kernels.launch(instance.device.number, *instance.names[direction], config, pointers)
 
-    def matrices(self, adjoint: bool) -> tuple[Any, Any]:
+    def matrices(self, adjoint: bool) -> tuple[AnyArray, AnyArray]:
         """Return ``P`` and ``Q`` of ``I - Q P*``, or W and None; of ``W*`` if adjoint. Complex ones have real form."""
         f, library = self.form, self.library
         if self.instance.dense:
@@ -253,7 +254,7 @@ class KernelRun:
         p, q = (*(library.contiguous(a) for a in pair), None)[:2]
         return p, q
 
-    def _with_last_column(self) -> list[Any]:
+    def _with_last_column(self) -> list[AnyArray]:
         """Return ``u_1`` as one more column: ``W_1 D = I - [A | (1 - u_1) e_n] [D V | e_n]*``."""
         f, xp = self.form, self.library.xp
         last = self.library.eye(f.v.shape[0], f.v)[:, -1:]
@@ -272,7 +273,7 @@ class KernelRun:
             instance=self.instance,
         )
 
-    def run_forward(self, saved: SavedByKernels) -> Any:
+    def run_forward(self, saved: SavedByKernels) -> AnyArray:
         """Return all states ``(rows, n)``."""
         s, library = self.sequence, self.library
         x = s.x.reshape(self.rows, s.x.shape[-1])
@@ -284,8 +285,8 @@ class KernelRun:
         return h
 
     def run_backward(
-        self, h: Any, saved: SavedByKernels, grad_h: Any, grad_last: Any, names: Collection[str]
-    ) -> dict[str, Any]:
+        self, h: AnyArray, saved: SavedByKernels, grad_h: AnyArray, grad_last: AnyArray, names: Collection[str]
+    ) -> dict[str, AnyArray]:
         """Return the gradients by name."""
         s, library, xp = self.sequence, self.library, self.library.xp
         n, m = s.u.shape
@@ -314,11 +315,11 @@ class KernelRun:
             gradients["nonlinearity_bias"] = xp.sum(grad_b, axis=0)
         return gradients
 
-    def _as_states(self, a: Any) -> Any:
+    def _as_states(self, a: AnyArray) -> AnyArray:
         """Convert a parameter, or None, to the type of the states, half types among them."""
         return None if a is None else self.library.cast(a, self.sequence.x.dtype)
 
-    def _sums(self, h: Any, delta: Any, z: Any, q: Any) -> Sums:
+    def _sums(self, h: AnyArray, delta: AnyArray, z: AnyArray, q: AnyArray) -> Sums:
         """Sum over all steps, in u's type; the first step's previous states are h0, the others' are rows of h.
 
         Transposed, ``<g, W* p> = <p, W g>``: p and g are exchanged, and with them z and q.
@@ -342,7 +343,7 @@ class KernelRun:
         return total
 
 
-def _real_form(a: Any, xp: Any) -> Any:
+def _real_form(a: AnyArray, xp: ModuleType) -> AnyArray:
     """Return each entry c as ``[[re c, -im c], [im c, re c]]``."""
     first, second = xp.stack([a.real, -a.imag], axis=-1), xp.stack([a.imag, a.real], axis=-1)
     return xp.stack([first, second], axis=-3).reshape(2 * a.shape[0], 2 * a.shape[1])
@@ -350,7 +351,7 @@ def _real_form(a: Any, xp: Any) -> Any:
 
 def forward(
     sequence: Sequence, steps: int, batch: int, saved: SavedByKernels | None = None
-) -> tuple[Any, KernelRun | None, SavedByKernels]:
+) -> tuple[AnyArray, KernelRun | None, SavedByKernels]:
     """Return all states, in x's shape except for the last axis, the run, and what it saved for the backward pass.
 
     Without ``saved``, whose arrays are filled, these are new. Kernels run from the first row to the last: with
@@ -370,10 +371,10 @@ def backward(
     sequence: Sequence,
     steps: int,
     batch: int,
-    h: Any,
+    h: AnyArray,
     saved: SavedByKernels,
-    grad_h: Any,
-    grad_last: Any,
+    grad_h: AnyArray,
+    grad_last: AnyArray,
     names: Collection[str] = SequenceGradients._fields,
 ) -> SequenceGradients:
     """Return the gradients of the arguments in ``names`` that are not None, computing again what ``saved`` lacks."""
@@ -393,9 +394,9 @@ def backward(
     return _named(gradients | {"x": _flipped(gradients.get("x"), sequence.reverse, library)})
 
 
-def _flipped(a: Any, reverse: bool, library: KernelLibrary) -> Any:
+def _flipped(a: AnyArray, reverse: bool, library: KernelLibrary) -> AnyArray:
     return library.contiguous(library.xp.flip(a, axis=0)) if reverse and a is not None else a
 
 
-def _named(gradients: dict[str, Any]) -> SequenceGradients:
+def _named(gradients: dict[str, AnyArray]) -> SequenceGradients:
     return SequenceGradients._make(gradients.get(name) for name in SequenceGradients._fields)

@@ -1,13 +1,12 @@
 """Small problems on which kernels are compared with the core or the reference at their first use on a device."""
 
 from collections.abc import Sequence as Many
-from typing import Any
 
 import numpy as np
 
 from householder._base import cpu
 from householder._base.spec import COMPLEX, DTYPES, NONLINEARITIES
-from householder._base.types import Sequence, SequenceGradients
+from householder._base.types import AnyArray, Sequence, SequenceGradients
 from householder._cuda.library import KernelLibrary
 from householder._cuda.verdicts import WrongError
 
@@ -17,20 +16,20 @@ _ALLOWED_TF32 = 16 * 2.0**-10
 """Errors relative to the largest entry. A wrong kernel is off by far more."""
 
 
-def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Any:
+def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> AnyArray:
     """Draw numbers in double precision that ``dtype`` represents exactly."""
     parts = np.random.default_rng([seed, *shape]).standard_normal((2, *shape))
     return rounded(parts[0] + 1j * parts[1] if dtype in COMPLEX else parts[0], dtype)
 
 
-def rounded(a: Any, dtype: str) -> Any:
+def rounded(a: AnyArray, dtype: str) -> AnyArray:
     """Round to a dtype, still in double precision."""
     if dtype == "bfloat16":  # float32 without its last 16 bits
         return (a.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64)
     return a.astype(dtype).astype(a.dtype)
 
 
-def compare(library: KernelLibrary, results: Many[Any], expected: Many[Any], dtype: str) -> None:
+def compare(library: KernelLibrary, results: Many[AnyArray], expected: Many[AnyArray], dtype: str) -> None:
     """Compare arrays of the device with those of the host.
 
     Raises
@@ -76,13 +75,13 @@ class TrialSequence:
             x, self.grad_h = x[running], self.grad_h[running]
         self.dtype, self.batch, self.sequence = dtype, batch, s._replace(x=x, batch_sizes=sizes)
 
-    def expected(self) -> tuple[Any, SequenceGradients]:
+    def expected(self) -> tuple[AnyArray, SequenceGradients]:
         """Return states and gradients."""
         h, pull = cpu.rnn_vjp(self.sequence, STEPS, self.batch)
         return h, pull(self.grad_h, self.grad_last)
 
 
-def _away_from_bends(a: Any, nonlinearity: str) -> Any:
+def _away_from_bends(a: AnyArray, nonlinearity: str) -> AnyArray:
     """Return numbers of the same signs with magnitudes from 1/2 to 1; the second numbers of OPLU's pairs are larger."""
     parts = a.view(np.float64)
     parts = np.sign(parts) * (0.5 + np.abs(parts) % 0.5)

@@ -3,18 +3,27 @@
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from householder import _core
 from householder._base import cpu, spec, validate
 from householder._base.batch import arrange, sum_to
 from householder._base.linear_map import DEFAULT, Columns, LinearMap, columns_of, default_columns
-from householder._base.types import WY, Array, Gradients, PhaseGradients, TauGradients
+from householder._base.types import (
+    WY,
+    Argument,
+    Array,
+    ArrayLike,
+    Backend,
+    Gradients,
+    Keywords,
+    PhaseGradients,
+    TauGradients,
+)
 
-_BACKENDS: dict[type, Any] = {np.ndarray: cpu}
+_BACKENDS: dict[type, Backend] = {np.ndarray: cpu}
 
 
-def backend_and_array(name: str, value: Any) -> tuple[Any, Array]:
+def backend_and_array(name: str, value: Argument) -> tuple[Backend, Array]:
     """Return the backend for the type of a first operand, and the operand as its array; others become NumPy's."""
     backend = _BACKENDS.get(type(value))
     if backend is None and type(value).__module__.partition(".")[0] == "cupy":
@@ -26,8 +35,8 @@ def backend_and_array(name: str, value: Any) -> tuple[Any, Array]:
 
 
 def apply(
-    u: Any,
-    h: Any,
+    u: ArrayLike,
+    h: ArrayLike,
     *,
     method: str = "auto",
 ) -> Array:
@@ -118,12 +127,12 @@ forward = apply
 """``apply`` under another name, as the pair of :func:`backward`."""
 
 
-def _not_default(tau: Array | None, form: str) -> dict[str, Any]:
+def _not_default(tau: Array | None, form: str) -> Keywords:
     """Return a backend's arguments for columns that are not the default."""
     return {} if validate.is_default(tau, form) else {"tau": tau, "form": form}
 
 
-def forward_tape(u: Any, h: Any) -> tuple[Array, Array]:
+def forward_tape(u: ArrayLike, h: ArrayLike) -> tuple[Array, Array]:
     """Apply W and save the intermediate vectors of Algorithm 1 for :func:`backward`.
 
     This stores ``n (m + 1)`` numbers per vector, and the backward pass recomputes nothing. The method is
@@ -169,11 +178,15 @@ def forward_tape(u: Any, h: Any) -> tuple[Array, Array]:
 
 
 @overload
-def backward(u: LinearMap | Columns, h: Any, grad_c: Any, *, method: str = "auto", tape: Any = None) -> Any: ...
-@overload
-def backward(u: ArrayLike, h: Any, grad_c: Any, *, method: str = "auto", tape: Any = None) -> Gradients: ...
 def backward(
-    u: Any, h: Any, grad_c: Any, *, method: str = "auto", tape: Any = None
+    u: LinearMap | Columns, h: ArrayLike, grad_c: ArrayLike, *, method: str = "auto", tape: ArrayLike = None
+) -> Any: ...
+@overload
+def backward(
+    u: ArrayLike, h: ArrayLike, grad_c: ArrayLike, *, method: str = "auto", tape: ArrayLike = None
+) -> Gradients: ...
+def backward(
+    u: ArrayLike, h: ArrayLike, grad_c: ArrayLike, *, method: str = "auto", tape: ArrayLike = None
 ) -> Gradients | PhaseGradients | TauGradients:
     """Return a loss's gradients with respect to u, h, tau and phases, from its gradient for ``forward(u, h)``.
 
@@ -252,7 +265,7 @@ def backward(
     return Gradients(grad_u, grad_h) if phases is None else PhaseGradients(grad_u, grad_h, others[0])
 
 
-def matrix(u: Any) -> Array:
+def matrix(u: ArrayLike) -> Array:
     """Form W.
 
     Parameters
@@ -290,7 +303,7 @@ def matrix(u: Any) -> Array:
     return w.swapaxes(-1, -2).conj() if is_adjoint else w
 
 
-def wy(u: Any) -> WY:
+def wy(u: ArrayLike) -> WY:
     """Return the compact WY form on unit columns (Proposition 1): ``W = (I - V S V*) D``.
 
     ``V`` holds k columns of norm one or zero, ``T = striu(V* V) + I / 2`` and ``S = T^-1``. If ``m < n``, ``k = m`` and

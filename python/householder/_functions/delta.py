@@ -4,28 +4,28 @@
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from householder import _core
 from householder._base import validate
 from householder._base.cpu import array, operand
-from householder._base.types import Array, Delta, DeltaGradients
+from householder._base.types import AnyArray, Argument, Array, ArrayLike, Delta, DeltaGradients
 
 
 def delta_rule(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    beta: Any,
-    g: Any = None,
+    beta: ArrayLike,
+    g: ArrayLike = None,
     scale: float | None = None,
-    initial_state: Any = None,
+    initial_state: ArrayLike = None,
     output_final_state: bool = False,
     use_qk_l2norm_in_kernel: bool = False,
-    cu_seqlens: Any = None,
+    cu_seqlens: ArrayLike = None,
     num_householder: int = 1,
 ) -> Delta:
     """Run ``S_t = (I - b_t k_t k_t') Diag(exp g_t) S_{t-1} + b_t k_t v_t'``, ``o_t = scale S_t' q_t``.
@@ -90,17 +90,17 @@ def delta_rule(
 
 
 def delta_rule_vjp(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    beta: Any,
-    g: Any = None,
+    beta: ArrayLike,
+    g: ArrayLike = None,
     scale: float | None = None,
-    initial_state: Any = None,
+    initial_state: ArrayLike = None,
     output_final_state: bool = False,
     use_qk_l2norm_in_kernel: bool = False,
-    cu_seqlens: Any = None,
+    cu_seqlens: ArrayLike = None,
     num_householder: int = 1,
 ) -> tuple[Delta, "DeltaVjp"]:
     """Return the results of :func:`delta_rule`, with a function that computes gradients.
@@ -160,7 +160,7 @@ class DeltaVjp:
     def __init__(self, call: "Call", saved: Array):
         self._call, self._saved = call, saved
 
-    def __call__(self, grad_o: Any = None, *, grad_final_state: Any = None) -> DeltaGradients:
+    def __call__(self, grad_o: ArrayLike = None, *, grad_final_state: ArrayLike = None) -> DeltaGradients:
         """Return a loss's gradients from its gradients for the results.
 
         Parameters
@@ -195,21 +195,21 @@ class DeltaVjp:
 class Call(NamedTuple):
     """The checked arguments of a call of the core."""
 
-    operands: tuple[Any, Any, Any, Any, Any, Any]
+    operands: tuple[AnyArray, ...]
     options: tuple[tuple[int, int, int, int, int], list[int], bool, float, bool]
     states: tuple[int, ...]
 
     @classmethod
     def of(
         cls,
-        q: Any,
-        needed: Mapping[str, Any],
-        g: Any,
-        initial_state: Any,
-        scale: Any,
-        num_householder: Any,
-        cu_seqlens: Any,
-        normalize: Any,
+        q: ArrayLike,
+        needed: Mapping[str, ArrayLike],
+        g: ArrayLike,
+        initial_state: ArrayLike,
+        scale: Argument,
+        num_householder: Argument,
+        cu_seqlens: ArrayLike,
+        normalize: Argument,
     ) -> "Call":
         """Check the arguments; ``needed`` has k, v and, for the delta rule, beta."""
         q = array("q", q)
@@ -227,17 +227,17 @@ class Call(NamedTuple):
         options = sizes, offsets, g is not None and g.ndim == 4, scale, normalize
         return cls((q, needed["k"], needed["v"], needed.get("beta"), g, initial_state), options, states)
 
-    def results(self, output_final_state: Any) -> Delta:
+    def results(self, output_final_state: Argument) -> Delta:
         """Return the outputs, and the final states if they are requested."""
         return self._run(output_final_state, None)
 
-    def results_and_vjp(self, output_final_state: Any) -> tuple[Delta, DeltaVjp]:
+    def results_and_vjp(self, output_final_state: Argument) -> tuple[Delta, DeltaVjp]:
         """Return the results, and the function that computes gradients."""
         k, (_, _, *state) = self.operands[1], self.states
         saved = np.empty((k.shape[0] * k.shape[1] // _core.delta_interval(*state), *self.states[1:]), k.dtype)
         return self._run(output_final_state, saved), DeltaVjp(self, saved)
 
-    def _run(self, output_final_state: Any, saved: Array | None) -> Delta:
+    def _run(self, output_final_state: Argument, saved: Array | None) -> Delta:
         """Run forward, and fill ``saved`` with the states from which a backward pass starts again."""
         is_wanted = validate.flag("output_final_state", output_final_state)
         q, v = self.operands[0], self.operands[2]
@@ -246,7 +246,7 @@ class Call(NamedTuple):
         return results if is_wanted else results._replace(final_state=None)
 
 
-def _optional(name: str, value: Any, q: Array, expected: tuple[int, ...]) -> Array | None:
+def _optional(name: str, value: Argument, q: Array, expected: tuple[int, ...]) -> Array | None:
     if value is None:
         return None
     a = operand(name, value, q, like="q")

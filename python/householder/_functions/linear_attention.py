@@ -1,22 +1,20 @@
 """Linear attention: the delta rule without betas, so that nothing is erased. One native call each way."""
 
-from typing import Any
-
-from householder._base.types import Delta
+from householder._base.types import ArrayLike, Delta
 from householder._functions.delta import Call, DeltaVjp
 
 
 def linear_attention(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    g: Any = None,
+    g: ArrayLike = None,
     scale: float | None = None,
-    initial_state: Any = None,
+    initial_state: ArrayLike = None,
     output_final_state: bool = False,
     use_qk_l2norm_in_kernel: bool = False,
-    cu_seqlens: Any = None,
+    cu_seqlens: ArrayLike = None,
 ) -> Delta:
     """Run ``S_t = Diag(exp g_t) S_{t-1} + k_t v_t'``, ``o_t = scale S_t' q_t``.
 
@@ -72,16 +70,16 @@ def linear_attention(
 
 
 def linear_attention_vjp(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    g: Any = None,
+    g: ArrayLike = None,
     scale: float | None = None,
-    initial_state: Any = None,
+    initial_state: ArrayLike = None,
     output_final_state: bool = False,
     use_qk_l2norm_in_kernel: bool = False,
-    cu_seqlens: Any = None,
+    cu_seqlens: ArrayLike = None,
 ) -> tuple[Delta, DeltaVjp]:
     """Return the results of :func:`linear_attention`, with a function that computes gradients.
 

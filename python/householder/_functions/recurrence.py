@@ -1,14 +1,13 @@
 """One step after the other, for inputs that arrive one at a time."""
 
 import copy
-from typing import Any
 
 import numpy as np
 
 from householder import _core
 from householder._base import cpu
 from householder._base.linear_map import columns_of
-from householder._base.types import Array, Sequence
+from householder._base.types import Array, ArrayLike, Sequence
 from householder._functions.sequence import validated
 
 
@@ -53,13 +52,13 @@ class Recurrence:
 
     def __init__(
         self,
-        u: Any,
+        u: ArrayLike,
         *,
         nonlinearity: str = "leaky_relu",
         negative_slope: float = 0.1,
-        nonlinearity_bias: Any = None,
-        input_weight: Any = None,
-        bias: Any = None,
+        nonlinearity_bias: ArrayLike = None,
+        input_weight: ArrayLike = None,
+        bias: ArrayLike = None,
         method: str = "auto",
     ) -> None:
         u, tau, phases, form, is_adjoint = columns_of(u)

@@ -1,10 +1,8 @@
 """The product of reflections as an object of NumPy's."""
 
-from typing import Any
-
 from householder._base import spec, validate
 from householder._base.linear_map import LinearMap
-from householder._base.types import Array
+from householder._base.types import Array, ArrayLike
 from householder._functions.apply import apply, backend_and_array, matrix
 
 
@@ -64,14 +62,14 @@ class Reflections(LinearMap):
 
     _apply, _matrix = staticmethod(apply), staticmethod(matrix)
 
-    def __init__(self, u: Any, tau: Any = None, phases: Any = None, columns: str = "trapezoidal"):
+    def __init__(self, u: ArrayLike, tau: ArrayLike = None, phases: ArrayLike = None, columns: str = "trapezoidal"):
         validate.one_of("columns", columns, spec.FORMS)
         backend, u = backend_and_array("u", u)
         _, tau, phases = validate.all_of_columns(u, columns, tau, phases, backend)
         self.u, self.tau, self.phases, self.columns, self.is_adjoint = u, tau, phases, columns, False
 
     @staticmethod
-    def _array(x: Any) -> Array:
+    def _array(x: ArrayLike) -> Array:
         return backend_and_array("x", x)[1]
 
     @staticmethod

@@ -1,30 +1,26 @@
 """Whole sequences: ``h_t = phi(W h_{t-1} + V x_t + b)`` forward and backward, one native call each."""
 
-from collections.abc import Callable
-from types import ModuleType
-from typing import Any
-
 import numpy as np
 
 from householder._base import sequences, validate
 from householder._base.batch import sum_to
 from householder._base.linear_map import columns_of
 from householder._base.sequences import Extent
-from householder._base.types import Array, Sequence, SequenceGradients
+from householder._base.types import AnyFunction, Array, ArrayLike, Backend, Pull, Sequence, SequenceGradients
 from householder._functions.apply import backend_and_array
 
 
 def rnn(
-    u: Any,
-    x: Any,
-    h0: Any = None,
+    u: ArrayLike,
+    x: ArrayLike,
+    h0: ArrayLike = None,
     *,
     nonlinearity: str = "leaky_relu",
     negative_slope: float = 0.1,
-    nonlinearity_bias: Any = None,
-    input_weight: Any = None,
-    bias: Any = None,
-    batch_sizes: Any = None,
+    nonlinearity_bias: ArrayLike = None,
+    input_weight: ArrayLike = None,
+    bias: ArrayLike = None,
+    batch_sizes: ArrayLike = None,
     reverse: bool = False,
     method: str = "auto",
 ) -> tuple[Array, Array]:
@@ -101,16 +97,16 @@ def rnn(
 
 
 def rnn_vjp(
-    u: Any,
-    x: Any,
-    h0: Any = None,
+    u: ArrayLike,
+    x: ArrayLike,
+    h0: ArrayLike = None,
     *,
     nonlinearity: str = "leaky_relu",
     negative_slope: float = 0.1,
-    nonlinearity_bias: Any = None,
-    input_weight: Any = None,
-    bias: Any = None,
-    batch_sizes: Any = None,
+    nonlinearity_bias: ArrayLike = None,
+    input_weight: ArrayLike = None,
+    bias: ArrayLike = None,
+    batch_sizes: ArrayLike = None,
     reverse: bool = False,
     method: str = "auto",
 ) -> tuple[tuple[Array, Array], "SequenceVjp"]:
@@ -189,20 +185,20 @@ class SequenceVjp:
 
     def __init__(
         self,
-        backend: Any,
+        backend: Backend,
         sequence: Sequence,
         extent: Extent,
         h0_shape: tuple[int, ...] | None,
-        pull: Callable[[Array | None, Array | None], SequenceGradients],
+        pull: Pull,
     ):
         self._backend, self._sequence, self._pull = backend, sequence, pull
         self._states = (*sequence.x.shape[:-1], len(sequence.u))
         self._last, self._h0 = extent.states, h0_shape
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[AnyFunction, tuple[Sequence, tuple[int, ...] | None]]:
         return _vjp_of, (self._sequence, self._h0)
 
-    def __call__(self, grad_h: Any = None, *, grad_last: Any = None) -> SequenceGradients:
+    def __call__(self, grad_h: ArrayLike = None, *, grad_last: ArrayLike = None) -> SequenceGradients:
         """Return a loss's gradients from its gradients for the states, by back-propagation through time.
 
         ``dL/da_t = phi'(a_t) (dL/dh_t + W* dL/da_{t+1})`` is the only recurrence. The gradients of all parameters
@@ -237,7 +233,7 @@ class SequenceVjp:
         return grads
 
 
-def validated(raw: Sequence) -> tuple[ModuleType, Sequence, Extent]:
+def validated(raw: Sequence) -> tuple[Backend, Sequence, Extent]:
     """Check and arrange every argument with the backend of u."""
     backend, u = backend_and_array("u", raw.u)
     n, _ = validate.one_matrix(u, "a sequence", raw.form, raw.tau is not None)
@@ -269,7 +265,7 @@ def validated(raw: Sequence) -> tuple[ModuleType, Sequence, Extent]:
     return backend, sequence, extent
 
 
-def _initial_states(h0: Any, u: Array, extent: Extent, backend: ModuleType) -> Array | None:
+def _initial_states(h0: ArrayLike, u: Array, extent: Extent, backend: Backend) -> Array | None:
     """Return ``(B, n)`` from either shape."""
     if h0 is None:
         return None

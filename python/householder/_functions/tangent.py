@@ -1,22 +1,22 @@
 """Forward mode: the derivative of ``c = W h`` along a direction of u, h and the phases."""
 
-from typing import Any
+from types import ModuleType
 
 from householder._base import validate
 from householder._base.batch import arrange
 from householder._base.linear_map import default_columns
 from householder._base.norms import power_of_two
-from householder._base.types import Array
+from householder._base.types import Array, ArrayLike
 from householder._functions.apply import backend_and_array
 
 
 def jvp(
-    u: Any,
-    h: Any,
-    tangent_u: Any,
-    tangent_h: Any,
+    u: ArrayLike,
+    h: ArrayLike,
+    tangent_u: ArrayLike,
+    tangent_h: ArrayLike,
     *,
-    tangent_phases: Any = None,
+    tangent_phases: ArrayLike = None,
 ) -> Array:
     """Differentiate ``forward(u, h)`` along a direction: the Jacobian times the tangents of u, h and phases.
 
@@ -97,7 +97,9 @@ def jvp(
     return d * tangent_c + tangent_d * (a - _multiply(v, y)) if is_adjoint else tangent_c
 
 
-def _diagonal(u: Array, tangent_u: Array, phases: Any, tangent_phases: Any, xp: Any) -> tuple[Array, Array]:
+def _diagonal(
+    u: Array, tangent_u: Array, phases: ArrayLike, tangent_phases: ArrayLike, xp: ModuleType
+) -> tuple[Array, Array]:
     """Return ``D`` and its tangent, as vectors ``(..., n)``."""
     *batch, n, m = u.shape
     if phases is not None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import TYPE_CHECKING
 
-from householder._base.types import AnyArray
+from householder._base.types import AnyArray, AnyDtype
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 Step = Callable[..., tuple[AnyArray, AnyArray]]
 """A function of a state and of parts of arrays, which returns a state and a result."""
@@ -17,7 +20,7 @@ Step = Callable[..., tuple[AnyArray, AnyArray]]
 class Library:
     """The operations that the standard lacks, written in those that it has, for NumPy, CuPy and exported programs."""
 
-    xp: Any
+    xp: ModuleType
     """Namespace of the standard, ``array_api_compat.numpy`` for example."""
 
     def is_complex(self, a: AnyArray) -> bool:
@@ -32,11 +35,11 @@ class Library:
         """Conjugate, and exchange the last two axes."""
         return self.conj(self.xp.matrix_transpose(a))
 
-    def wide(self, a: AnyArray) -> Any:
+    def wide(self, a: AnyArray) -> AnyDtype:
         """Return the dtype of double precision."""
         return self.xp.complex128 if self.is_complex(a) else self.xp.float64
 
-    def cast(self, a: AnyArray, dtype: Any) -> AnyArray:
+    def cast(self, a: AnyArray, dtype: AnyDtype) -> AnyArray:
         """Convert to a dtype; return the same array if it already has it."""
         return self.xp.astype(a, dtype, copy=False)
 

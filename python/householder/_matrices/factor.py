@@ -1,5 +1,6 @@
 """Reflections of a given orthogonal or unitary matrix (Theorem 1)."""
 
+from types import ModuleType
 from typing import Any, overload
 
 import numpy as np
@@ -7,7 +8,7 @@ from numpy.typing import NDArray
 
 from householder._base import validate
 from householder._base.linear_map import Columns
-from householder._base.types import Array
+from householder._base.types import Array, ArrayLike, Backend
 from householder._functions.apply import backend_and_array, backward, matrix
 from householder._functions.tangent import jvp
 
@@ -22,8 +23,8 @@ def factor(q: NDArray[np.floating[Any]], m: int | None = None) -> Array: ...
 @overload
 def factor(q: NDArray[np.complexfloating[Any, Any]], m: int | None = None) -> tuple[Array, Array]: ...
 @overload
-def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]: ...
-def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
+def factor(q: ArrayLike, m: int | None = None) -> Array | tuple[Array, Array]: ...
+def factor(q: ArrayLike, m: int | None = None) -> Array | tuple[Array, Array]:
     r"""Find reflections whose product is a given orthogonal or unitary matrix (Theorem 1): ``matrix(factor(q)) == q``.
 
     Parameters
@@ -89,11 +90,11 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
     return u if phases is None else (u, phases)
 
 
-def _factor_one(backend: Any, q: Array, m: int, name: str) -> tuple[Array, Array | None]:
+def _factor_one(backend: Backend, q: Array, m: int, name: str) -> tuple[Array, Array | None]:
     n, unitary = len(q), q.dtype.kind == "c"
     tolerance = 10 * n * float(np.finfo(q.dtype).eps)
     u, phases, remainder = backend.factor(q, m)
-    if unitary and m < n - 1 and tolerance / 10 < remainder < POLISHED:
+    if phases is not None and m < n - 1 and tolerance / 10 < remainder < POLISHED:
         u, phases, remainder = _polish(backend.xp, q, u, phases, tolerance / 10)
     if not remainder <= tolerance:
         if not backend.xp.isfinite(q).all():
@@ -115,7 +116,7 @@ def _factor_one(backend: Any, q: Array, m: int, name: str) -> tuple[Array, Array
     return u, phases
 
 
-def _polish(xp: Any, q: Array, u: Array, phases: Array, tolerance: float) -> tuple[Array, Array, float]:
+def _polish(xp: ModuleType, q: Array, u: Array, phases: Array, tolerance: float) -> tuple[Array, Array, float]:
     """Move reflections and phases until their product is nearest to q, in least squares (Gauss-Newton).
 
     Finding reflections one after the other lets rounding grow. Steps are found by conjugate gradients in double

@@ -1,15 +1,14 @@
 """The first columns of a product of reflections."""
 
-from collections.abc import Callable
-from typing import Any
+from types import ModuleType
 
 from householder._base import validate
 from householder._base.linear_map import Columns, frame_columns
-from householder._base.types import Array
+from householder._base.types import AnyArray, AnyFunction, Argument, Array, ArrayLike
 from householder._functions.apply import backend_and_array, forward, matrix
 
 
-def frame(u: Any) -> Array:
+def frame(u: ArrayLike) -> Array:
     """Form the first m columns of W, which are orthonormal, in O(n m) memory.
 
     Parameters
@@ -48,8 +47,8 @@ def frame(u: Any) -> Array:
 
 
 def first_columns(
-    w: Columns, k: int, xp: Any, apply: Callable[..., Any], matrix: Callable[..., Any], **where: Any
-) -> Any:
+    w: Columns, k: int, xp: ModuleType, apply: AnyFunction, matrix: AnyFunction, **where: Argument
+) -> AnyArray:
     """Return the first k columns of W: a part of the formed W if k > n / 2, else the images of unit vectors.
 
     ``apply`` and ``matrix`` are functions of W's library ``xp``, whose arrays are created with ``where``.

@@ -1,29 +1,32 @@
 """Random matrices of the orthogonal and unitary groups."""
 
-from typing import Any, overload
+from types import ModuleType
+from typing import overload
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from householder._base import spec, validate
 from householder._base.cpu import dtype_of
-from householder._base.types import Array, ComplexType, RealType
+from householder._base.types import AnyArray, Argument, Array, ComplexType, RealType
 
 Size = int | tuple[int, ...]
 
 
 @overload
-def haar(n: int, m: int, rng: Any = None, dtype: DTypeLike = ..., *, size: Size = ()) -> Array: ...
+def haar(n: int, m: int, rng: Argument = None, dtype: DTypeLike = ..., *, size: Size = ()) -> Array: ...
 @overload
-def haar(n: int, m: None = None, rng: Any = None, dtype: RealType = ..., *, size: Size = ()) -> Array: ...
-@overload
-def haar(n: int, m: None = None, rng: Any = None, *, dtype: ComplexType, size: Size = ()) -> tuple[Array, Array]: ...
+def haar(n: int, m: None = None, rng: Argument = None, dtype: RealType = ..., *, size: Size = ()) -> Array: ...
 @overload
 def haar(
-    n: int, m: int | None = None, rng: Any = None, dtype: DTypeLike = ..., *, size: Size = ()
+    n: int, m: None = None, rng: Argument = None, *, dtype: ComplexType, size: Size = ()
+) -> tuple[Array, Array]: ...
+@overload
+def haar(
+    n: int, m: int | None = None, rng: Argument = None, dtype: DTypeLike = ..., *, size: Size = ()
 ) -> Array | tuple[Array, Array]: ...
 def haar(
-    n: int, m: int | None = None, rng: Any = None, dtype: DTypeLike = np.float64, *, size: Size = ()
+    n: int, m: int | None = None, rng: Argument = None, dtype: DTypeLike = np.float64, *, size: Size = ()
 ) -> Array | tuple[Array, Array]:
     """Draw the reflections of random matrices, uniform (Haar measure) on O(n) or U(n).
 
@@ -81,7 +84,7 @@ def haar(
     return (u, phases) if with_phases else u
 
 
-def sizes(n: Any, m: Any, size: Any, unitary: bool) -> tuple[int, int, tuple[int, ...]]:
+def sizes(n: Argument, m: Argument, size: Argument, unitary: bool) -> tuple[int, int, tuple[int, ...]]:
     """Return the length of a column, the number of columns, and the shape of the array of matrices."""
     n = validate.integer("n", n, 1 + unitary, spec.MOST)
     k = n - unitary if m is None else validate.integer("m", m, 1, n - unitary)
@@ -99,7 +102,7 @@ def _draw(n: int, k: int, rng: "np.random.Generator", unitary: bool) -> Array:
     return u
 
 
-def reflect_to_first(xp: Any, x: Any) -> Any:
+def reflect_to_first(xp: ModuleType, x: AnyArray) -> AnyArray:
     """Reflect each column x of trapezoids ``(..., n, k)`` onto the axis of its first entry: unit columns u.
 
     Entries above the diagonal are ignored.

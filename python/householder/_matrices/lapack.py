@@ -1,15 +1,13 @@
 """To and from LAPACK's form of a product of reflections, as in ``geqrf``, ``orgqr`` and ``ormqr``."""
 
-from typing import Any
-
 import numpy as np
 
 from householder._base import cpu, validate
-from householder._base.types import Array
+from householder._base.types import Argument, Array, ArrayLike
 from householder._matrices.parameters import normalize
 
 
-def to_lapack(u: Any) -> tuple[Array, Array]:
+def to_lapack(u: ArrayLike) -> tuple[Array, Array]:
     """Convert to LAPACK's reflectors ``I - tau v v'`` with ``v_1 = 1``, whose product is ``matrix(u)``.
 
     ``v`` is a column divided by its first entry, and ``tau = 2 / |v|^2``. A zero column becomes ``tau = 0``. If
@@ -58,7 +56,7 @@ def to_lapack(u: Any) -> tuple[Array, Array]:
     return a, tau
 
 
-def from_lapack(a: Any, tau: Any) -> Array:
+def from_lapack(a: ArrayLike, tau: ArrayLike) -> Array:
     """Convert the product ``H_1 .. H_m`` that LAPACK's ``geqrf`` returns; the inverse of :func:`to_lapack`.
 
     Parameters
@@ -108,7 +106,7 @@ def from_lapack(a: Any, tau: Any) -> Array:
     return u
 
 
-def _real(name: str, value: Any) -> Array:
+def _real(name: str, value: Argument) -> Array:
     a = cpu.array(name, value)
     if a.dtype.kind == "c":
         raise ValueError(

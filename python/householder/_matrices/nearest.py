@@ -1,12 +1,12 @@
 """The nearest orthogonal or unitary matrix."""
 
-from typing import Any
+from types import ModuleType
 
-from householder._base.types import Array
+from householder._base.types import AnyArray, Array, ArrayLike
 from householder._functions.apply import backend_and_array
 
 
-def nearest(a: Any) -> Array:
+def nearest(a: ArrayLike) -> Array:
     r"""Return the orthogonal or unitary matrix, or the frame, nearest to ``a``: the factor Q of ``a = Q P``.
 
     Q has the least distance in the Frobenius norm (the polar decomposition, by singular values). :func:`factor` finds
@@ -41,7 +41,7 @@ def nearest(a: Any) -> Array:
     return product
 
 
-def polar_factor(xp: Any, a: Any) -> Any:
+def polar_factor(xp: ModuleType, a: AnyArray) -> AnyArray:
     """Return the nearest frame to ``a``, an array of the library ``xp``."""
     if a.ndim < 2:
         raise ValueError(f"a has shape {tuple(a.shape)}, expected matrices (..., n, k)")

@@ -1,15 +1,13 @@
 """The parameters themselves: their scale, their sign, their real form."""
 
-from typing import Any
-
 import numpy as np
 
 from householder._base import cpu, validate
 from householder._base.norms import power_of_two, vanishes
-from householder._base.types import Array
+from householder._base.types import Array, ArrayLike
 
 
-def normalize(u: Any) -> Array:
+def normalize(u: ArrayLike) -> Array:
     """Scale columns to unit norm: ``matrix(normalize(u)) == matrix(u)``.
 
     The norm neither overflows nor underflows. Columns of zero or subnormal norm, which stand for the identity, become
@@ -50,7 +48,7 @@ def normalize(u: Any) -> Array:
     return unit
 
 
-def snap(u: Any) -> Array:
+def snap(u: ArrayLike) -> Array:
     """Replace ``u_1`` (``m == n``) by -1 if ``u_1 <= 0`` and by 1 otherwise, so that W is orthogonal.
 
     Parameters
@@ -81,7 +79,7 @@ def snap(u: Any) -> Array:
     return snapped
 
 
-def real_form(w: Any, axis: int | None = None) -> Array:
+def real_form(w: ArrayLike, axis: int | None = None) -> Array:
     """Make complex arrays real: a unitary matrix ``A + iB`` becomes the orthogonal ``[[A, -B], [B, A]]`` (Section 3).
 
     Parameters

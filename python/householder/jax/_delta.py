@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,20 +17,22 @@ if TYPE_CHECKING:
 
     from jax import Array
 
+    from householder._base.types import AnyArray, ArrayLike
+
 
 @completed_by(householder.delta_rule, "Array")
 def delta_rule(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    beta: Any,
-    g: Any = None,
+    beta: ArrayLike,
+    g: ArrayLike = None,
     scale: float | None = None,
-    initial_state: Any = None,
+    initial_state: ArrayLike = None,
     output_final_state: bool = False,
     use_qk_l2norm_in_kernel: bool = False,
-    cu_seqlens: Any = None,
+    cu_seqlens: ArrayLike = None,
     num_householder: int = 1,
 ) -> tuple[Array, Array | None]:
     r"""Run :math:`S_t = (I - \beta_t k_t k_t^T) \mathrm{Diag}(e^{g_t}) S_{t-1} + \beta_t k_t v_t^T` in one native call.
@@ -76,11 +78,11 @@ def delta_rule(
 
 
 def run(
-    q: Any,
-    needed: Mapping[str, Any],
-    g: Any,
-    initial_state: Any,
-    cu_seqlens: Any,
+    q: ArrayLike,
+    needed: Mapping[str, ArrayLike],
+    g: ArrayLike,
+    initial_state: ArrayLike,
+    cu_seqlens: ArrayLike,
     scale: float | None,
     num_householder: int,
     normalize: bool,
@@ -100,7 +102,7 @@ def run(
     scale = validate.scale(scale, keys)
     options = _ops.delta.DeltaRuleParams(scale, num_householder, validate.flag("use_qk_l2norm_in_kernel", normalize))
     arrays = q, needed["k"], needed["v"], needed.get("beta"), g
-    operands: Any = tuple(None if a is None else _check.cast(a, compute) for a in arrays)
+    operands: tuple[AnyArray, ...] = tuple(None if a is None else _check.cast(a, compute) for a in arrays)
     if lengths is not None:
         mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
         of_steps = mask.repeat(num_householder, axis=1)

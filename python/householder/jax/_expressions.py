@@ -6,7 +6,7 @@ Arrays have a leading axis of independent problems: ``u (c, n, m)``, ``h (c, row
 from __future__ import annotations
 
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +17,14 @@ from householder._mathematics import linear_attention, recurrence, reflections
 from householder._mathematics.library import Library
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from householder._base.types import AnyArray, AnyDtype, AnyFunction, Argument
     from householder._mathematics.library import Step
 
 
 class _Jax(Library):
-    def wide(self, a: Array) -> Any:
+    def wide(self, a: Array) -> AnyDtype:
         """Return the dtype itself, because JAX rarely has double precision."""
         return a.dtype
 
@@ -65,14 +66,14 @@ class _Jax(Library):
 LIBRARY = _Jax(jnp)
 
 
-def _exactly(expression: Callable[..., Any]) -> Callable[..., Any]:
+def _exactly(expression: AnyFunction) -> AnyFunction:
     """Return the expression as a function of arrays, with full precision also on GPUs and TPUs.
 
     Their default rounds the operands of products to bfloat16 or TF32.
     """
 
     @wraps(expression)
-    def compute(*arguments: Any) -> Any:
+    def compute(*arguments: Argument) -> AnyArray:
         with jax.default_matmul_precision("highest"):
             return expression(LIBRARY, *arguments)
 

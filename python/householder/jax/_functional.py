@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +15,11 @@ from householder.jax import _check, _ops
 if TYPE_CHECKING:
     from jax import Array
 
+    from householder._base.types import ArrayLike
+
 
 @completed_by(householder.apply, "Array")
-def apply(u: Any, h: Any, *, method: str = "auto") -> Array:
+def apply(u: ArrayLike, h: ArrayLike, *, method: str = "auto") -> Array:
     r"""Compute ``c = W h`` for vectors in the last axis of ``h``, without forming ``W``.
 
     :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, :math:`H(v) = I - 2 v v^* / |v|^2`. Column ``j`` of ``u``
@@ -63,7 +65,7 @@ def apply(u: Any, h: Any, *, method: str = "auto") -> Array:
 
 
 @completed_by(householder.matrix, "Array")
-def matrix(u: Any) -> Array:
+def matrix(u: ArrayLike) -> Array:
     r"""Form :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`.
 
     Examples
@@ -82,16 +84,16 @@ def matrix(u: Any) -> Array:
 
 @completed_by(householder.rnn, "Array")
 def rnn(
-    u: Any,
-    x: Any,
-    h0: Any = None,
+    u: ArrayLike,
+    x: ArrayLike,
+    h0: ArrayLike = None,
     *,
     nonlinearity: str = "leaky_relu",
     negative_slope: float = 0.1,
-    nonlinearity_bias: Any = None,
-    input_weight: Any = None,
-    bias: Any = None,
-    batch_sizes: Any = None,
+    nonlinearity_bias: ArrayLike = None,
+    input_weight: ArrayLike = None,
+    bias: ArrayLike = None,
+    batch_sizes: ArrayLike = None,
     reverse: bool = False,
     method: str = "auto",
 ) -> tuple[Array, Array]:

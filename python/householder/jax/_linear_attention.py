@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import householder
 from householder._base.docstrings import completed_by
@@ -11,19 +11,21 @@ from householder.jax import _delta
 if TYPE_CHECKING:
     from jax import Array
 
+    from householder._base.types import ArrayLike
+
 
 @completed_by(householder.linear_attention, "Array")
 def linear_attention(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    g: Any = None,
+    g: ArrayLike = None,
     scale: float | None = None,
-    initial_state: Any = None,
+    initial_state: ArrayLike = None,
     output_final_state: bool = False,
     use_qk_l2norm_in_kernel: bool = False,
-    cu_seqlens: Any = None,
+    cu_seqlens: ArrayLike = None,
 ) -> tuple[Array, Array | None]:
     r"""Run :math:`S_t = \mathrm{Diag}(e^{g_t}) S_{t-1} + k_t v_t^T` in one native call.
 

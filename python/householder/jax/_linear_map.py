@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import jax
 
@@ -15,6 +15,8 @@ from householder.jax._functional import apply, matrix
 
 if TYPE_CHECKING:
     from jax import Array
+
+    from householder._base.types import AnyArray, ArrayLike
 
 
 @jax.tree_util.register_pytree_node_class
@@ -37,26 +39,26 @@ class Reflections(LinearMap):
 
     _apply, _matrix = staticmethod(apply), staticmethod(matrix)
 
-    def __init__(self, u: Any, tau: Any = None, phases: Any = None, columns: str = "trapezoidal"):
+    def __init__(self, u: ArrayLike, tau: ArrayLike = None, phases: ArrayLike = None, columns: str = "trapezoidal"):
         validate.one_of("columns", columns, spec.FORMS)
         u, compute = _check.first("u", u)
         _, tau, phases = _check.columns(u, compute, columns, tau, phases)
         self.u, self.tau, self.phases, self.columns, self.is_adjoint = u, tau, phases, columns, False
 
     @staticmethod
-    def _array(x: Any) -> Array:
+    def _array(x: ArrayLike) -> Array:
         return _check.array("x", x)
 
     @staticmethod
     def _conjugate(a: Array) -> Array:
         return a.conj()
 
-    def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[str, bool]]:
+    def tree_flatten(self) -> tuple[tuple[AnyArray, ...], tuple[str, bool]]:
         """Return the arrays, and what is static, for JAX."""
         return (self.u, self.tau, self.phases), (self.columns, self.is_adjoint)
 
     @classmethod
-    def tree_unflatten(cls, static: tuple[str, bool], arrays: tuple[Any, ...]) -> Self:
+    def tree_unflatten(cls, static: tuple[str, bool], arrays: tuple[AnyArray, ...]) -> Self:
         """Return the object of these arrays, or of what stands in their place, for JAX."""
         (u, tau, phases), (columns, is_adjoint) = arrays, static
         return cls._of(u, tau, phases, columns, is_adjoint)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +19,12 @@ from householder._matrices.haar import reflect_to_first, sizes
 from householder.jax import _check, _expressions
 from householder.jax._functional import apply, matrix
 
+if TYPE_CHECKING:
+    from householder._base.types import AnyArray, AnyDtype, Argument, ArrayLike
+
 
 @completed_by(householder.frame, "Array")
-def frame(u: Any) -> Array:
+def frame(u: ArrayLike) -> Array:
     """Form the first m columns of ``W``, which are orthonormal, in O(n m) memory.
 
     Examples
@@ -42,7 +45,7 @@ def frame(u: Any) -> Array:
 
 @completed_by(householder.haar, "Array")
 def haar(
-    n: int, m: int | None = None, rng: Any = None, dtype: Any = None, *, size: int | tuple[int, ...] = ()
+    n: int, m: int | None = None, rng: Argument = None, dtype: AnyDtype = None, *, size: int | tuple[int, ...] = ()
 ) -> Array | tuple[Array, Array]:
     """Draw the reflections of random matrices, uniform (Haar measure) on O(n) or U(n).
 
@@ -81,7 +84,7 @@ def haar(
 
 
 @completed_by(householder.factor, "Array")
-def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
+def factor(q: ArrayLike, m: int | None = None) -> Array | tuple[Array, Array]:
     """Find reflections whose product is a given orthogonal or unitary matrix: ``matrix(factor(q)) == q``.
 
     The search runs in NumPy, outside of compiled code, and has no derivative.
@@ -102,14 +105,14 @@ def factor(q: Any, m: int | None = None) -> Array | tuple[Array, Array]:
     return _arrays(householder.factor(np.asarray(_check.array("q", q)), m))
 
 
-def _arrays(reflections: Any) -> Array | tuple[Array, Array]:
+def _arrays(reflections: tuple[AnyArray, ...] | AnyArray) -> Array | tuple[Array, Array]:
     """Return reflections, or reflections and phases, as arrays of JAX."""
     arrays: Array | tuple[Array, Array] = jax.tree.map(jnp.asarray, reflections)
     return arrays
 
 
 @completed_by(householder.nearest, "Array")
-def nearest(a: Any) -> Array:
+def nearest(a: ArrayLike) -> Array:
     """Return the orthogonal or unitary matrix, or the frame, nearest to ``a``: the factor Q of ``a = Q P``.
 
     Q has the least distance in the Frobenius norm (the polar decomposition, by singular values).

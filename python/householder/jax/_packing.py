@@ -6,15 +6,16 @@ sequence. They are tokens without keys, values and gates, so they change no stat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
 if TYPE_CHECKING:
     import numpy as np
     from jax import Array
+    from numpy.typing import NDArray
 
 
-def pad(rows: Array, mask: np.ndarray[Any, Any]) -> Array:
+def pad(rows: Array, mask: NDArray[np.bool_]) -> Array:
     """Return an array of the mask's leading shape with the rows, in their order, where it is true."""
     return jnp.zeros((*mask.shape, *rows.shape[1:]), rows.dtype).at[mask].set(rows)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from householder.torch.functions.delta import delta_rule
+
+if TYPE_CHECKING:
+    from householder._base.types import Argument
 
 _log = logging.getLogger("householder")
 
@@ -55,7 +58,7 @@ def register() -> list[str]:
         backend_type = "householder"
         priority = -1  # before all others, which are for other devices
 
-        def verify(self, function_name: str, *arguments: Any, **options: Any) -> tuple[bool, str | None]:  # noqa: ARG002
+        def verify(self, function_name: str, *arguments: Argument, **options: Argument) -> tuple[bool, str | None]:  # noqa: ARG002
             q = arguments[0] if arguments else options.get("q")
             is_ours = isinstance(q, Tensor) and q.device.type == "cpu"
             return is_ours, None if is_ours else "householder computes tensors on the CPU"
@@ -80,7 +83,7 @@ def _computed(
     use_qk_l2norm_in_kernel: bool = False,
     *,
     cu_seqlens: Tensor | None = None,
-    **others: Any,
+    **others: Argument,
 ) -> tuple[Tensor, Tensor | None]:
     """Compute a call of flash-linear-attention."""
     asked = [name for name, value in others.items() if value is not None and value is not False]

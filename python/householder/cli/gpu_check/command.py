@@ -8,11 +8,10 @@ after each of them, to one file that can be attached to an issue.
 import json
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
 
 from householder.cli.errors import UserError
 from householder.cli.gpu_check import supervisor
-from householder.cli.gpu_check.supervisor import Check, worker
+from householder.cli.gpu_check.supervisor import Check, Row, worker
 
 TIMING_LIMIT = 300.0
 """Seconds that a case may take, because rivals are compiled and the CPU computes in double precision."""
@@ -30,7 +29,7 @@ def jobs(*, checks: bool, timings: bool, quick: bool) -> list[Check]:
     return checks_and_timings + [Check(str(case), kind, TIMING_LIMIT) for case in cases(quick) if timings]
 
 
-def markdown(report: dict[str, Any]) -> str:
+def markdown(report: Row) -> str:
     """Write the report as a page, which ends with all numbers as JSON."""
     rows = report["rows"]
     lines = ["# GPU check", ""]
@@ -47,7 +46,7 @@ def markdown(report: dict[str, Any]) -> str:
     return "\n".join([*lines, "</details>", ""])
 
 
-def _thresholds(rows: list[dict[str, Any]]) -> list[str]:
+def _thresholds(rows: list[Row]) -> list[str]:
     """Return the thresholds from which torch operations replace the general kernel, and which of both was faster."""
     from householder._cuda import instances
 
@@ -79,7 +78,7 @@ def _thresholds(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _details(row: dict[str, Any]) -> list[str]:
+def _details(row: Row) -> list[str]:
     """Return the times of a case, the kernels that a check used, and the last output of one that went wrong."""
     lines = []
     if "timing" in row:
@@ -125,7 +124,7 @@ def gpu_check(options: Namespace) -> int:
     (machine,) = supervisor.run([Check("machine", worker("machine"))])
     if machine["verdict"] == "failed":
         raise UserError(machine["detail"])
-    report: dict[str, Any] = {"machine": machine.pop("machine", {}), "rows": [machine]}
+    report: Row = {"machine": machine.pop("machine", {}), "rows": [machine]}
     file = options.output / "gpucheck.md"
     _write(file, markdown(report))  # or a mistake would be told after minutes
     todo = jobs(checks=not options.only_timings, timings=not options.only_checks, quick=options.quick)

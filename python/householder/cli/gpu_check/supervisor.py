@@ -17,6 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+Row = dict[str, Any]
+"""A row of the report, an object of JSON."""
+
 LIMIT = 60.0
 """Seconds that a check may take, its imports and compilations included."""
 _LAST_WORDS = 2000
@@ -36,7 +39,7 @@ def worker(kind: str) -> list[str]:
     return [sys.executable, "-m", "householder.cli.gpu_check.worker", kind]
 
 
-def run(jobs: Iterable[Check]) -> Iterator[dict[str, Any]]:
+def run(jobs: Iterable[Check]) -> Iterator[Row]:
     """Run the jobs one after the other; yield ``{"check", "verdict", "detail", "seconds", ...}`` for each.
 
     Verdicts are "passed", "failed", "crashed", "hung" and "no evidence".
@@ -47,7 +50,7 @@ def run(jobs: Iterable[Check]) -> Iterator[dict[str, Any]]:
         yield {"check": job.name, **row, "seconds": round(time.monotonic() - begun, 1)}
 
 
-def _run(job: Check) -> dict[str, Any]:
+def _run(job: Check) -> Row:
     word = secrets.token_hex(8)
     with tempfile.TemporaryDirectory() as folder:
         result, output = Path(folder) / "found.json", Path(folder) / "output.txt"
@@ -73,7 +76,7 @@ def _run(job: Check) -> dict[str, Any]:
         return row if row["verdict"] == "passed" else row | {"output": _last_words(output)}
 
 
-def _evidence(result: Path, name: str, word: str) -> dict[str, Any]:
+def _evidence(result: Path, name: str, word: str) -> Row:
     """Read the result of a child that ended normally, if it belongs to this check of this run."""
     try:
         row = json.loads(result.read_text())

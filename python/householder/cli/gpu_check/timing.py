@@ -12,6 +12,7 @@ import math
 import os
 import statistics
 import time
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -27,11 +28,16 @@ from householder._cuda import instances
 from householder.torch._base import expressions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+
+    from householder.cli.gpu_check.supervisor import Row
 
 cuda: Any = torch.cuda
 
 OURS = "householder"
+TimedCall = Callable[[], Any]
+"""A call to be timed."""
+
 TORCH = "householder, torch operations"
 """The operations that replace kernels which cannot be used."""
 FEWEST, REPLAYS = 5, 50
@@ -85,7 +91,7 @@ class SequenceCase:
         return f"sequence n={self.n} m={self.m} B={self.B} T={self.T}{kind} (target: {self.target:.2f} of torch.nn.RNN)"
 
     @property
-    def step(self) -> dict[str, Any]:
+    def step(self) -> Row:
         """The numbers that a step reads, which decide between the general kernel and torch operations."""
         dense = instances.prefers_dense(self.n, self.m)
         dtype = str(self.dtype).removeprefix("torch.")
@@ -203,7 +209,7 @@ QUICK: list[SequenceCase | ApplicationsCase] = [
 ]
 
 
-def measure(runs: dict[str, Callable[[], Any]], replays: int = REPLAYS) -> dict[str, Timing]:
+def measure(runs: dict[str, TimedCall], replays: int = REPLAYS) -> dict[str, Timing]:
     """Time each call in turn, round after round, by events; all work belongs to the current device."""
     events: dict[str, list[tuple[Any, Any]]] = {name: [] for name in runs}
     until = time.monotonic() + SECONDS
@@ -221,7 +227,7 @@ def measure(runs: dict[str, Callable[[], Any]], replays: int = REPLAYS) -> dict[
     return {name: Timing(statistics.median(t), min(t)) for name, t in times.items()}
 
 
-def modes_of(call: Callable[[], Any]) -> dict[str, Callable[[], Any]]:
+def modes_of(call: TimedCall) -> dict[str, TimedCall]:
     """Warm a call up; return it as ``"eager"`` and, if it can be captured, as a CUDA graph, ``"graph"``."""
     side = cuda.Stream()
     side.wait_stream(cuda.current_stream())
@@ -250,10 +256,10 @@ def cases(quick: bool) -> list[SequenceCase | ApplicationsCase]:
     return QUICK if quick else CASES
 
 
-def compare(case: SequenceCase | ApplicationsCase, *, quick: bool = False, device: str = "cuda") -> dict[str, Any]:
+def compare(case: SequenceCase | ApplicationsCase, *, quick: bool = False, device: str = "cuda") -> Row:
     """Check and time the candidates of a case; return rows for a report."""
     candidates, errors, failed = [], {}, {}
-    calls: dict[str, Callable[[], Any]] = {}
+    calls: dict[str, TimedCall] = {}
     for candidate in case.candidates(device):
         passes = {"forward": candidate.forward, "forward+backward": candidate.both}
         try:
@@ -304,7 +310,7 @@ def compare(case: SequenceCase | ApplicationsCase, *, quick: bool = False, devic
     }
 
 
-def _faster(timings: dict[str, Timing]) -> list[dict[str, Any]]:
+def _faster(timings: dict[str, Timing]) -> list[Row]:
     """Say for each pass and mode which is faster, our kernels or the torch operations that would replace them."""
     verdicts = []
     for key, kernels in timings.items():
@@ -317,7 +323,7 @@ def _faster(timings: dict[str, Timing]) -> list[dict[str, Any]]:
     return verdicts
 
 
-def kernel_names(call: Callable[[], Any], most: int = 4) -> list[str]:
+def kernel_names(call: TimedCall, most: int = 4) -> list[str]:
     """Name the kernels that take the most time according to torch's profiler."""
     from torch.profiler import ProfilerActivity, profile
 

@@ -18,6 +18,7 @@ from typing import Any
 from householder import _cuda
 from householder._base import notices
 from householder._cuda import instances, kernels
+from householder.cli.gpu_check.supervisor import Row
 
 
 def main(arguments: list[str]) -> None:
@@ -33,7 +34,7 @@ def main(arguments: list[str]) -> None:
     Path(file).write_text(json.dumps(row))
 
 
-def machine(name: str) -> dict[str, Any]:  # noqa: ARG001
+def machine(name: str) -> Row:  # noqa: ARG001
     """Describe the machine, and say whether it can run the checks."""
     described = _cuda.describe()
     if described["CUDA"] != "available":
@@ -60,20 +61,20 @@ def _of_the_driver() -> dict[str, str]:
     return {f"nvidia-smi ({fields})": asked.stdout.strip().replace("\n", "; ") or asked.stderr.strip()}
 
 
-def check(name: str) -> dict[str, Any]:
+def check(name: str) -> Row:
     """Compare with the CPU."""
     from householder.cli.gpu_check.correctness import CHECKS
 
     return {"detail": CHECKS[name]("cuda")}
 
 
-def block_scope(name: str) -> dict[str, Any]:  # noqa: ARG001
+def block_scope(name: str) -> Row:  # noqa: ARG001
     """Compare clusters with the CPU where barriers have the default scope of PTX."""
     instances.CLUSTERS = (*instances.CLUSTERS, "-DHOUSEHOLDER_BLOCK_SCOPE")
     return check("clusters")
 
 
-def timing(name: str, *, quick: bool = False) -> dict[str, Any]:
+def timing(name: str, *, quick: bool = False) -> Row:
     """Time a case."""
     from householder.cli.gpu_check.timing import cases, compare
 
@@ -83,7 +84,7 @@ def timing(name: str, *, quick: bool = False) -> dict[str, Any]:
     return {"timing": report, "detail": "; ".join(verdicts)}
 
 
-KINDS: dict[str, Callable[[str], dict[str, Any]]] = {
+KINDS: dict[str, Callable[[str], Row]] = {
     "machine": machine,
     "check": check,
     "block-scope": block_scope,

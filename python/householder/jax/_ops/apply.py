@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,8 @@ from householder.jax._ops.operator import Axes, Function, JaxOperator, ShapeDtyp
 if TYPE_CHECKING:
     from jax import Array
 
+    from householder._base.types import AnyArray, Keywords
+
 
 class ApplyParams(NamedTuple):
     """The static arguments of the primitive, which JAX calls its parameters."""
@@ -26,15 +28,15 @@ class ApplyParams(NamedTuple):
     form: str
 
 
-def _results(_: ApplyParams, __: Any, ___: Any, h: Any) -> list[ShapeDtype]:
+def _results(_: ApplyParams, __: AnyArray, ___: AnyArray, h: AnyArray) -> list[ShapeDtype]:
     return [ShapeDtype(h.shape, h.dtype)]
 
 
-def _expression(options: ApplyParams, u: Any, tau: Any, h: Any) -> tuple[Array, ...]:
+def _expression(options: ApplyParams, u: AnyArray, tau: AnyArray, h: AnyArray) -> tuple[Array, ...]:
     return (_expressions.apply(u, h, options.transpose, tau, options.form),)
 
 
-def _attributes(options: ApplyParams, *_: Any) -> dict[str, Any]:
+def _attributes(options: ApplyParams, *_: AnyArray) -> Keywords:
     return {"transpose": np.bool_(options.transpose), "method": options.method, "shape": options.form}
 
 

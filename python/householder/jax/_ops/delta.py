@@ -9,7 +9,7 @@ recomputes its segments.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
@@ -21,6 +21,8 @@ from householder.jax._ops.operator import Axes, Function, JaxOperator, ShapeDtyp
 if TYPE_CHECKING:
     from jax import Array
 
+    from householder._base.types import AnyArray, Keywords
+
 
 class DeltaRuleParams(NamedTuple):
     """The static arguments of the primitive, which JAX calls its parameters."""
@@ -30,13 +32,13 @@ class DeltaRuleParams(NamedTuple):
     normalize: bool
 
 
-def _results(_: DeltaRuleParams, q: Any, __: Any, v: Any, *___: Any) -> list[ShapeDtype]:
+def _results(_: DeltaRuleParams, q: AnyArray, __: AnyArray, v: AnyArray, *___: AnyArray) -> list[ShapeDtype]:
     batch, _, _, keys = q.shape
     o, state = (*q.shape[:2], *v.shape[2:]), (batch, v.shape[2], keys, v.shape[3])
     return [ShapeDtype(shape, q.dtype) for shape in (o, state)]
 
 
-def _saved(_: DeltaRuleParams, q: Any, k: Any, v: Any, *__: Any) -> list[ShapeDtype]:
+def _saved(_: DeltaRuleParams, q: AnyArray, k: AnyArray, v: AnyArray, *__: AnyArray) -> list[ShapeDtype]:
     """Return the shape of the states that are saved of each sequence."""
     batch, steps, _, keys = k.shape
     *_, heads, values = v.shape
@@ -44,13 +46,13 @@ def _saved(_: DeltaRuleParams, q: Any, k: Any, v: Any, *__: Any) -> list[ShapeDt
     return [ShapeDtype((batch, count, heads, keys, values), q.dtype)] if count else []
 
 
-def _attributes(options: DeltaRuleParams, *operands: Any) -> dict[str, Any]:
+def _attributes(options: DeltaRuleParams, *operands: AnyArray) -> Keywords:
     g = operands[4]
     flags = {"normalize": np.bool_(options.normalize), "by_channel": np.bool_(g is not None and g.ndim == 4)}
     return {**flags, "scale": np.float64(options.scale), "reflections": np.int64(options.reflections)}
 
 
-def _expression(options: DeltaRuleParams, *operands: Any) -> tuple[Array, ...]:
+def _expression(options: DeltaRuleParams, *operands: AnyArray) -> tuple[Array, ...]:
     o, last = _expressions.delta_rule(*operands, None, *options)
     return o, last
 

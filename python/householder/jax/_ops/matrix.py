@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +16,15 @@ from householder.jax._ops.operator import Axes, Function, JaxOperator, ShapeDtyp
 if TYPE_CHECKING:
     from jax import Array
 
+    from householder._base.types import AnyArray
 
-def _results(_: None, u: Any) -> list[ShapeDtype]:
+
+def _results(_: None, u: AnyArray) -> list[ShapeDtype]:
     count, n, _ = u.shape
     return [ShapeDtype((count, n, n), u.dtype)]
 
 
-def _expression(_: None, u: Any) -> tuple[Array, ...]:
+def _expression(_: None, u: AnyArray) -> tuple[Array, ...]:
     return (_expressions.matrix(u),)
 
 

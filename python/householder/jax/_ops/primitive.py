@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from jax import Array
 
+    from householder._base.types import AnyArray, AnyFunction, Argument
+
 __all__ = ["Primitive", "UndefinedPrimal", "Zero", "instantiate_zeros"]
 
 
@@ -41,13 +43,13 @@ class Primitive:
 
     def register(
         self,
-        shapes: Callable[..., list[Any]],
+        shapes: Callable[..., list[AnyArray]],
         expression: Callable[..., list[Array]],
-        kernel: Callable[..., Any] | None = None,
+        kernel: AnyFunction | None = None,
         *,
-        jvp: Callable[..., Any],
-        batch: Callable[..., Any],
-        transpose: Callable[..., Any] | None = None,
+        jvp: AnyFunction,
+        batch: AnyFunction,
+        transpose: AnyFunction | None = None,
     ) -> None:
         """Register the shapes of results, the expression, the kernel for the CPU if there is one, and JAX's rules."""
         primitive = self._primitive
@@ -61,27 +63,27 @@ class Primitive:
         if transpose is not None:
             primitive_transposes[primitive] = transpose
 
-    def bind(self, *arrays: Any, **params: Any) -> list[Any]:
+    def bind(self, *arrays: AnyArray, **params: Argument) -> list[AnyArray]:
         """Call the function."""
-        results: list[Any] = self._primitive.bind(*arrays, **params)
+        results: list[AnyArray] = self._primitive.bind(*arrays, **params)
         return results
 
-    def _avals(self, shapes: Callable[..., list[Any]], *arrays: Any, **params: Any) -> list[Any]:
+    def _avals(self, shapes: Callable[..., list[AnyArray]], *arrays: AnyArray, **params: Argument) -> list[AnyArray]:
         if any(map(_varies, arrays)):
             raise NotImplementedError(f"{self.name}: jax.shard_map needs check_vma=False here")
         return [ShapedArray(shape.shape, shape.dtype) for shape in shapes(*arrays, **params)]
 
-    def _run(self, *arrays: Array, **params: Any) -> list[Array]:
+    def _run(self, *arrays: Array, **params: Argument) -> list[Array]:
         with jax.disable_jit(False):
             results: list[Array] = _compiled(self, tuple(sorted(params.items())))(*arrays)
         return results
 
 
-def _varies(aval: Any) -> bool:
+def _varies(aval: AnyArray) -> bool:
     """Return whether ``shard_map`` tracks which values differ between devices; our shapes do not carry that."""
     return bool(aval.manual_axis_type.varying)
 
 
 @lru_cache
-def _compiled(primitive: Primitive, params: tuple[tuple[str, Any], ...]) -> Any:
+def _compiled(primitive: Primitive, params: tuple[tuple[str, Argument], ...]) -> AnyFunction:
     return jax.jit(partial(primitive.bind, **dict(params)))

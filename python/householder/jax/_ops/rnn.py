@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,8 @@ from householder.jax._ops.operator import Axes, Function, JaxOperator, ShapeDtyp
 
 if TYPE_CHECKING:
     from jax import Array
+
+    from householder._base.types import AnyArray, Keywords
 
 
 class RnnParams(NamedTuple):
@@ -37,13 +39,13 @@ class RnnParams(NamedTuple):
     """Numbers of sequences in each step; empty for sequences of one length."""
 
 
-def _results(options: RnnParams, u: Any, x: Any, *_: Any) -> list[ShapeDtype]:
+def _results(options: RnnParams, u: AnyArray, x: AnyArray, *_: AnyArray) -> list[ShapeDtype]:
     batch = options.batch_sizes[0] if options.batch_sizes else x.shape[2]
     count, n, _ = u.shape
     return [ShapeDtype(shape, x.dtype) for shape in ((*x.shape[:-1], n), (count, batch, n))]
 
 
-def _saved(options: RnnParams, u: Any, x: Any, *others: Any) -> list[ShapeDtype]:
+def _saved(options: RnnParams, u: AnyArray, x: AnyArray, *others: AnyArray) -> list[ShapeDtype]:
     """Return the shape of the tape."""
     (_, n, m), states = u.shape, x.shape[:-1]
     has_phases, has_tau = others[3] is not None, others[5] is not None
@@ -52,7 +54,7 @@ def _saved(options: RnnParams, u: Any, x: Any, *others: Any) -> list[ShapeDtype]
     return [ShapeDtype((*states, width), x.dtype)] if width else []
 
 
-def _attributes(options: RnnParams, *_: Any) -> dict[str, Any]:
+def _attributes(options: RnnParams, *_: AnyArray) -> Keywords:
     sizes = np.array(options.batch_sizes, np.int64)
     numbers = {"negative_slope": np.float64(options.negative_slope), "batch_sizes": sizes}
     flags = {"transpose": np.bool_(options.transpose), "reverse": np.bool_(options.reverse)}
@@ -60,7 +62,7 @@ def _attributes(options: RnnParams, *_: Any) -> dict[str, Any]:
     return {**numbers, **flags, **names}
 
 
-def _expression(options: RnnParams, u: Any, x: Any, h0: Any, *others: Any) -> tuple[Array, ...]:
+def _expression(options: RnnParams, u: AnyArray, x: AnyArray, h0: AnyArray, *others: AnyArray) -> tuple[Array, ...]:
     sizes, phi = options.batch_sizes, options[: RnnParams._fields.index("method")]
     if sizes and h0 is None:
         h0 = jnp.zeros((u.shape[0], sizes[0], u.shape[1]), x.dtype)

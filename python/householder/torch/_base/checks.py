@@ -19,6 +19,8 @@ from householder.torch._base.layout import allocated
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
+    from householder._base.types import Argument, ArrayLike
+
 _KNOWN = ("builtins", "torch", "householder")
 """Packages whose types messages name without the package."""
 ArgumentsT = ParamSpec("ArgumentsT")
@@ -32,12 +34,12 @@ class DtypeError(TypeError, ValueError, RuntimeError):
     """A dtype or device that does not fit; torch's modules raise any of these types."""
 
 
-def kind_of(value: Any) -> str:
+def kind_of(value: Argument) -> str:
     """Return the type of a value as messages say it: "None", "a list", "a numpy.ndarray", "an LSTM"."""
     return validate.kind_of(value, _KNOWN)
 
 
-def module(name: str, value: Any, expected: str = "a torch.nn.Module", kind: type[nn.Module] = nn.Module) -> None:
+def module(name: str, value: Argument, expected: str = "a torch.nn.Module", kind: type[nn.Module] = nn.Module) -> None:
     """Check that this is a module of a kind."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} is {kind_of(value)}, expected {expected}")
@@ -71,7 +73,7 @@ def _meant(options: Iterable[str], known: Collection[str]) -> str:
     return f", did you mean {near[0]!r}?" if near else ""
 
 
-def operands(u: Any, **others: Any) -> torch.dtype:
+def operands(u: ArrayLike, **others: Argument) -> torch.dtype:
     """Check that the tensors can be computed with; return the dtype to compute in.
 
     All share the dtype of ``u``. Half types may come with a float32 ``u``, and float32 with a half ``u`` under
@@ -91,20 +93,20 @@ def operands(u: Any, **others: Any) -> torch.dtype:
     return compute
 
 
-def of_layer(parameter: Tensor, **values: Any) -> None:
+def of_layer(parameter: Tensor, **values: Argument) -> None:
     """Check that a layer with this parameter can compute with arguments, which may be None."""
     for name, value in values.items():
         if value is not None:
             _of_layer(name, value, parameter)
 
 
-def _of_layer(name: str, value: Any, parameter: Tensor) -> None:
+def _of_layer(name: str, value: Argument, parameter: Tensor) -> None:
     tensor(name, value)
     if value.dtype is not parameter.dtype or value.device != parameter.device:
         _mixed(name, value, "the layer", parameter)
 
 
-def vectors(name: str, value: Any, parameter: Tensor, size: int) -> None:
+def vectors(name: str, value: Argument, parameter: Tensor, size: int) -> None:
     """Check vectors ``(..., size)`` that a layer with this parameter multiplies."""
     _of_layer(name, value, parameter)
     last_axis(name, value, size)
@@ -116,7 +118,7 @@ def last_axis(name: str, value: Tensor, size: int) -> None:
         raise SizeError(f"{name} has shape {tuple(value.shape)}, expected a last axis of {size}")
 
 
-def channels(name: str, value: Any, u: Tensor) -> None:
+def channels(name: str, value: Argument, u: Tensor) -> None:
     """Check images ``(..., n, height, width)`` whose channels ``u (n, m)`` multiplies."""
     _of_layer(name, value, u)
     if value.dim() < 3 or value.shape[-3] != len(u):
@@ -150,7 +152,7 @@ def _may_mix(dtype: torch.dtype, other: torch.dtype, device: torch.device) -> bo
     return dtype is torch.float32 and other in HALF_TYPES
 
 
-def tensor(name: str, value: Any) -> None:
+def tensor(name: str, value: Argument) -> None:
     """Check that this is a tensor with strides."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} is {kind_of(value)}, expected a torch.Tensor")
@@ -160,7 +162,7 @@ def tensor(name: str, value: Any) -> None:
         raise TypeError(f"{name} has layout {value.layout}, expected torch.strided: call to_dense()")
 
 
-def computable(name: str, value: Any) -> None:
+def computable(name: str, value: Argument) -> None:
     """Check that this is a tensor of a type that the core computes in."""
     tensor(name, value)
     if value.dtype not in CORE_NAME:
@@ -172,7 +174,7 @@ def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor if tensor.dtype is dtype else allocated(tensor).to(dtype)
 
 
-def columns(u: Tensor, columns: Any, tau: Any, phases: Any, h: Any = None) -> tuple[int, int]:
+def columns(u: Tensor, columns: Argument, tau: ArrayLike, phases: ArrayLike, h: ArrayLike = None) -> tuple[int, int]:
     """Check columns of this form, and ``tau (..., m)`` or phases if there are any; return ``n, m``."""
     n, m = validate.reflections(u, columns, tau is not None, h)
     if tau is not None:
@@ -185,7 +187,7 @@ def columns(u: Tensor, columns: Any, tau: Any, phases: Any, h: Any = None) -> tu
     return n, m
 
 
-def matrix_phases(value: Any, u: Tensor, n: int) -> None:
+def matrix_phases(value: Argument, u: Tensor, n: int) -> None:
     """Check real ``theta (n,)``, or a row for each of the matrices ``u (..., n, m)``, of a complex ``u``."""
     tensor("phases", value)
     validate.takes_phases(u.dtype)
@@ -194,7 +196,7 @@ def matrix_phases(value: Any, u: Tensor, n: int) -> None:
     shape("phases", value, of_phases(u.shape[:-2], n, value.dim()))
 
 
-def shape(name: str, value: Any, expected: tuple[int, ...]) -> None:
+def shape(name: str, value: Argument, expected: tuple[int, ...]) -> None:
     """Check that this is None or a tensor of this shape."""
     if value is None:
         return
@@ -203,7 +205,7 @@ def shape(name: str, value: Any, expected: tuple[int, ...]) -> None:
         raise SizeError(f"{name} has shape {tuple(value.shape)}, expected {expected}")
 
 
-def batch_sizes(sizes: Any, x: Tensor) -> tuple[int, int]:
+def batch_sizes(sizes: ArrayLike, x: Tensor) -> tuple[int, int]:
     """Check the batch sizes of packed sequences with rows ``x``; return the numbers of steps and of sequences."""
     tensor("batch_sizes", sizes)
     if sizes.dtype != torch.int64:
@@ -220,7 +222,7 @@ def batch_sizes(sizes: Any, x: Tensor) -> tuple[int, int]:
     return len(sizes), int(sizes[0])
 
 
-def nonlinearity_bias(bias: Any, u: Tensor, expected: tuple[int, ...]) -> None:
+def nonlinearity_bias(bias: ArrayLike, u: Tensor, expected: tuple[int, ...]) -> None:
     """Check that this is None, or a real tensor of this shape in the precision of ``u``."""
     if bias is not None:
         tensor("nonlinearity_bias", bias)

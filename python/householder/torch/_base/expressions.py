@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import array_api_compat.torch
 
@@ -12,10 +12,10 @@ from householder.torch._base import autocast, precision
 from householder.torch._base.dtypes import HALF_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch
     from torch import Tensor
+
+    from householder._base.types import AnyArray, AnyFunction, Argument
 
 
 class _Torch(library.TorchLibrary):
@@ -35,11 +35,11 @@ class _Exported(library.TorchLibrary):
 LIBRARY, EXPORTED = _Torch(array_api_compat.torch), _Exported(array_api_compat.torch)
 
 
-def _below_autocast(expression: Callable[..., Any]) -> Callable[..., Any]:
+def _below_autocast(expression: AnyFunction) -> AnyFunction:
     """Return the expression as a function of tensors, and of another library where it is given."""
 
     @wraps(expression)
-    def compute(*arguments: Any, library: library.Library = LIBRARY) -> Any:
+    def compute(*arguments: Argument, library: library.Library = LIBRARY) -> AnyArray:
         with autocast.off(arguments[0].device):
             return expression(library, *arguments)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 from torch.fx import Proxy
+
+if TYPE_CHECKING:
+    from householder._base.types import Argument
 
 
 class Opaque(nn.Module):
@@ -16,7 +19,7 @@ class Opaque(nn.Module):
         raise RuntimeError(f"torch.jit.script does not take {name}: torch.compile and torch.export do")
 
 
-def node(module: nn.Module, *inputs: Any) -> Any:
+def node(module: nn.Module, *inputs: Argument) -> Any:
     """Return the node that ``torch.fx`` records for a call of the module, or None if ``torch.fx`` is not tracing."""
     for one in inputs:
         if isinstance(one, Proxy):

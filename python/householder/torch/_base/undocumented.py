@@ -17,7 +17,9 @@ from torch.utils import _python_dispatch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    CallableT = TypeVar("CallableT", bound=Callable[..., Any])
+    from householder._base.types import AnyFunction
+
+    CallableT = TypeVar("CallableT", bound=AnyFunction)
 
 are_transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
 """Return whether a transform of ``torch.func`` is active."""

@@ -6,7 +6,7 @@ Nothing else uses the gradient of ``W x``, so the gradient of ``x`` overwrites i
 from __future__ import annotations
 
 from types import new_class
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -20,6 +20,9 @@ from householder.torch._base.layout import contiguous
 from householder.torch._ops import apply
 from householder.torch._ops.route import NATIVE, route
 from householder.torch._ops.saved import save
+
+if TYPE_CHECKING:
+    from householder.torch._ops.operation import Context, Pulled
 
 
 def can_fuse(u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
@@ -43,19 +46,19 @@ class AdaptedLinear(Function):
     """The layer and the reflections before it as one function."""
 
     @staticmethod
-    def forward(ctx: Any, u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, method: str) -> Tensor:
+    def forward(ctx: Context, u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, method: str) -> Tensor:
         options = apply.ApplyOptions(False, method, "trapezoidal")
         turned, saved = apply.operator.compute(apply.ApplyInputs(u, x, None), options, True)
         save(ctx, (u, x, weight), saved._replace(kept=None), options)
         return linear(turned, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, grad_y: Tensor | None) -> tuple[Any, ...]:
+    def backward(ctx: Context, grad_y: Tensor | None) -> tuple[Tensor | None, ...]:
         if grad_y is None:
             return (None,) * len(ctx.needs_input_grad)
         u, x, weight, _, handle = ctx.saved_tensors
         native, (needs_u, needs_x, *_) = getattr(handle, "saved", None), ctx.needs_input_grad
-        gradients: Any = NotImplemented
+        gradients: Pulled = NotImplemented
         is_ordinary = needs_u and needs_x and not torch.is_grad_enabled() and route() in NATIVE
         if is_ordinary and native is not None and not native.is_matrix:
             gradients = _in_place(u, x, weight, grad_y, native)
@@ -73,7 +76,7 @@ class AdaptedLinear(Function):
 _function: Any = new_class("householder::adapted_linear", (AdaptedLinear,))  # the name that profiles show
 
 
-def _in_place(u: Tensor, x: Tensor, weight: Tensor, grad_y: Tensor, native: _core.Kept) -> Any:
+def _in_place(u: Tensor, x: Tensor, weight: Tensor, grad_y: Tensor, native: _core.Kept) -> Pulled:
     u, x = contiguous(u), contiguous(x)
     grad_x, grad_u = torch.empty_like(x), torch.empty_like(u)
     torch.mm(grad_y.reshape(-1, len(weight)), weight, out=grad_x.view(-1, len(u)))

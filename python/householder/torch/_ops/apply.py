@@ -7,7 +7,7 @@ Shapes are canonical here: ``u (*c, n, m)``, ``h (*c, *r, n)`` and ``tau (*c, m)
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from householder.torch._base.layout import contiguous
 from householder.torch._ops import flops
 from householder.torch._ops.batching import all_leading
 from householder.torch._ops.memory import empty_handle, require_dtype
-from householder.torch._ops.operation import BackwardArguments, Operation
+from householder.torch._ops.operation import BackwardArguments, Computed, NativeObject, Operation, Pulled, VmapInfo
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class ApplySaved(NamedTuple):
     """Factors or ``W``: in an object of the core, or the form of ``u`` on CUDA."""
 
     kept: Tensor | None = None
-    native: Any = None
+    native: NativeObject = None
 
 
 class Apply(Operation):
@@ -83,7 +83,7 @@ class Apply(Operation):
     def adjoint(self, options: ApplyOptions) -> ApplyOptions:
         return options._replace(transpose=not options.transpose)
 
-    def cpu_forward(self, inputs: ApplyInputs[Tensor], options: ApplyOptions, save: bool) -> Any:
+    def cpu_forward(self, inputs: ApplyInputs[Tensor], options: ApplyOptions, save: bool) -> Computed:
         (u, h, tau), (transpose, method, shape) = inputs, options
         c = torch.empty_like(h)
         native = _core.forward(u, h, c, None, transpose, method, save, shape, tau)
@@ -96,7 +96,7 @@ class Apply(Operation):
         grads: ApplyGradients,
         needs_grad: ApplyInputs[bool],
         options: ApplyOptions,
-    ) -> Any:
+    ) -> Pulled:
         (u, h, tau), (transpose, method, shape) = inputs, options
         grad_u = torch.empty_like(u) if needs_grad.u else None
         grad_h = torch.empty_like(h) if needs_grad.h else None
@@ -105,7 +105,7 @@ class Apply(Operation):
         status = _core.backward(u, h, grad_c, room, None, transpose, method, saved.native, shape, tau)
         return status if status is NotImplemented else (grad_u, grad_h, grad_tau)
 
-    def cuda_forward(self, inputs: ApplyInputs[Tensor], options: ApplyOptions, save: bool) -> Any:
+    def cuda_forward(self, inputs: ApplyInputs[Tensor], options: ApplyOptions, save: bool) -> Computed:
         from householder._cuda import application
 
         require_kernel_columns(inputs.tau, options.shape)
@@ -120,7 +120,7 @@ class Apply(Operation):
         grads: ApplyGradients,
         needs_grad: ApplyInputs[bool],
         options: ApplyOptions,
-    ) -> Any:
+    ) -> Pulled:
         from householder._cuda import application
 
         require_kernel_columns(inputs.tau, options.shape)
@@ -153,7 +153,7 @@ class Apply(Operation):
     def vmap(
         self,
         call: Callable[[ApplyInputs[Tensor]], Tensor],
-        info: Any,
+        info: VmapInfo,
         dims: ApplyInputs[int | None],
         inputs: ApplyInputs[Tensor],
         options: ApplyOptions,
@@ -165,8 +165,12 @@ class Apply(Operation):
         return call(all_leading(info, inputs, dims))
 
     def vmap_backward(
-        self, call: Callable[[BackwardArguments], Any], info: Any, dims: BackwardArguments, arguments: BackwardArguments
-    ) -> Any:
+        self,
+        call: Callable[[BackwardArguments], Pulled],
+        info: VmapInfo,
+        dims: BackwardArguments,
+        arguments: BackwardArguments,
+    ) -> Pulled:
         inputs = all_leading(info, arguments.inputs, dims.inputs)
         grads = all_leading(info, arguments.grads, dims.grads)
         return call(arguments._replace(inputs=inputs, saved=ApplySaved(), grads=grads))

@@ -10,31 +10,35 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from householder.torch._ops.operation import BackwardArguments
+    from householder.torch._ops.operation import BackwardArguments, Inputs, OptionalTensor, Pulled, Results, VmapInfo
 
+    AxisOrNone = Any
+    """An axis of a tensor; anything where the tensor is None."""
     TensorsT = TypeVar("TensorsT", bound=tuple[Any, ...])
 
 
-def leading(info: Any, t: Tensor | None, dim: int | None) -> Any:
+def leading(info: VmapInfo, t: Tensor | None, dim: int | None) -> OptionalTensor:
     """Put the mapped axis first, repeating a tensor that has none; return None for None."""
     if t is None:
         return None
     return t.expand(info.batch_size, *t.shape) if dim is None else t.movedim(dim, 0)
 
 
-def all_leading(info: Any, tensors: TensorsT, dims: Sequence[int | None]) -> TensorsT:
+def all_leading(info: VmapInfo, tensors: TensorsT, dims: Sequence[int | None]) -> TensorsT:
     """Put the mapped axis first in every tensor."""
     return type(tensors)(*[leading(info, t, dim) for t, dim in zip(tensors, dims, strict=True)])
 
 
-def fold(info: Any, tensors: TensorsT, dims: Sequence[int | None], axes: Sequence[Any]) -> TensorsT:
+def fold(info: VmapInfo, tensors: TensorsT, dims: Sequence[int | None], axes: Sequence[AxisOrNone]) -> TensorsT:
     """Merge the mapped axis with one axis of each tensor."""
     pairs = zip(all_leading(info, tensors, dims), axes, strict=True)
-    merged: list[Any] = [None if t is None else t.movedim(0, axis).flatten(axis, axis + 1) for t, axis in pairs]
+    merged: list[OptionalTensor] = [
+        None if t is None else t.movedim(0, axis).flatten(axis, axis + 1) for t, axis in pairs
+    ]
     return type(tensors)(*merged)
 
 
-def unfold(info: Any, tensors: Sequence[Tensor | None], axes: Sequence[Any]) -> tuple[Any, ...]:
+def unfold(info: VmapInfo, tensors: Sequence[Tensor | None], axes: Sequence[AxisOrNone]) -> Pulled:
     """Invert ``fold``, with the mapped axis first."""
     count, pairs = info.batch_size, zip(tensors, axes, strict=True)
     return tuple(
@@ -45,14 +49,14 @@ def unfold(info: Any, tensors: Sequence[Tensor | None], axes: Sequence[Any]) -> 
     )
 
 
-def each(call: Callable[[Any], Any], info: Any, dims: Any, inputs: Any) -> Any:
+def each(call: Callable[[Inputs], Results], info: VmapInfo, dims: Inputs, inputs: Inputs) -> Results:
     """Call once for each index of the mapped axis, and stack the results."""
     return _stacked([call(_at(i, inputs, dims)) for i in range(info.batch_size)])
 
 
 def each_backward(
-    call: Callable[[BackwardArguments], Any], info: Any, dims: BackwardArguments, arguments: BackwardArguments
-) -> Any:
+    call: Callable[[BackwardArguments], Pulled], info: VmapInfo, dims: BackwardArguments, arguments: BackwardArguments
+) -> Pulled:
     """Call a backward pass once for each index of the mapped axis, and stack the gradients."""
     return _stacked(
         [
@@ -74,7 +78,7 @@ def _at(i: int, tensors: TensorsT, dims: Sequence[int | None]) -> TensorsT:
     return type(tensors)(*[t if t is None or dim is None else t.select(dim, i) for t, dim in pairs])
 
 
-def _stacked(results: list[Any]) -> Any:
+def _stacked(results: list[Results]) -> Results:
     first = results[0]
     if isinstance(first, Tensor):
         return torch.stack(results)

@@ -6,7 +6,7 @@ Operands are ``x (B, T, C)``, which may have a half type, and in the type of the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from householder import _core
 from householder.torch._base import expressions
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from householder._mathematics.library import Library
-    from householder.torch._ops.operation import BackwardArguments
+    from householder.torch._ops.operation import BackwardArguments, Pulled, VmapInfo
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class CausalConvolution(RowOperation):
     def vmap(
         self,
         call: Callable[[ConvolutionInputs[Tensor]], Tensor],
-        info: Any,
+        info: VmapInfo,
         dims: ConvolutionInputs[int | None],
         inputs: ConvolutionInputs[Tensor],
         options: ConvolutionOptions,
@@ -82,8 +82,12 @@ class CausalConvolution(RowOperation):
         return y
 
     def vmap_backward(
-        self, call: Callable[[BackwardArguments], Any], info: Any, dims: BackwardArguments, arguments: BackwardArguments
-    ) -> Any:
+        self,
+        call: Callable[[BackwardArguments], Pulled],
+        info: VmapInfo,
+        dims: BackwardArguments,
+        arguments: BackwardArguments,
+    ) -> Pulled:
         inputs = fold(info, arguments.inputs, dims.inputs, _CHANNELS)
         grads = fold(info, arguments.grads, dims.grads, [_CHANNELS.x])
         return unfold(info, call(arguments._replace(inputs=inputs, grads=grads)), _CHANNELS)

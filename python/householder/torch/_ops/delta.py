@@ -9,7 +9,7 @@ Queries, keys, values and outputs may have half types; all else has the type of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from householder.torch._base.dtypes import compute_type
 from householder.torch._base.layout import contiguous, in_rows
 from householder.torch._ops.batching import fold, unfold
 from householder.torch._ops.memory import room_for
-from householder.torch._ops.operation import BackwardArguments, Operation
+from householder.torch._ops.operation import BackwardArguments, Computed, Operation, Pulled, Results, VmapInfo
 from householder.torch._ops.operator import Operator
 from householder.torch._ops.route import EAGER, route
 
@@ -104,7 +104,7 @@ class DeltaRule(Operation):
         count = batch * steps // _core.delta_interval(keys, values) if save else 0
         return inputs.q.new_empty(count, heads, keys, values, dtype=compute_type(inputs.q.dtype))
 
-    def cpu_forward(self, inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions, save: bool) -> Any:
+    def cpu_forward(self, inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions, save: bool) -> Computed:
         described = _described(inputs, options)
         o, last = self.empty_results(inputs, options)
         saved = DeltaRuleSaved(self.empty_saved(inputs, options, True) if save else None)
@@ -118,7 +118,7 @@ class DeltaRule(Operation):
         grads: DeltaRuleGradients,
         needs_grad: DeltaRuleInputs[bool],
         options: DeltaRuleOptions,
-    ) -> Any:
+    ) -> Pulled:
         compute = compute_type(inputs.q.dtype)
         dtypes = compute, compute, inputs.v.dtype, *(compute,) * 4
         gradients = room_for(inputs[:_OPERANDS], needs_grad, dtypes)
@@ -146,18 +146,22 @@ class DeltaRule(Operation):
     def vmap(
         self,
         call: Callable[[DeltaRuleInputs[Tensor]], tuple[Tensor, Tensor]],
-        info: Any,
+        info: VmapInfo,
         dims: DeltaRuleInputs[int | None],
         inputs: DeltaRuleInputs[Tensor],
         options: DeltaRuleOptions,
-    ) -> Any:
+    ) -> Results:
         axes = _axes_for_many(inputs, dims)
         results = call(_folded(info, inputs, dims, axes))
         return unfold(info, results, (axes.q, axes.initial_state))
 
     def vmap_backward(
-        self, call: Callable[[BackwardArguments], Any], info: Any, dims: BackwardArguments, arguments: BackwardArguments
-    ) -> Any:
+        self,
+        call: Callable[[BackwardArguments], Pulled],
+        info: VmapInfo,
+        dims: BackwardArguments,
+        arguments: BackwardArguments,
+    ) -> Pulled:
         axes = _axes_for_many(arguments.inputs, dims.inputs)
         inputs = _folded(info, arguments.inputs, dims.inputs, axes)
         grads = fold(info, arguments.grads, dims.grads, (axes.q, axes.initial_state))
@@ -201,7 +205,7 @@ def _axes_for_many(inputs: DeltaRuleInputs[Tensor], dims: DeltaRuleInputs[int | 
 
 
 def _folded(
-    info: Any, inputs: DeltaRuleInputs[Tensor], dims: DeltaRuleInputs[int | None], axes: DeltaRuleInputs[int]
+    info: VmapInfo, inputs: DeltaRuleInputs[Tensor], dims: DeltaRuleInputs[int | None], axes: DeltaRuleInputs[int]
 ) -> DeltaRuleInputs[Tensor]:
     folded = fold(info, inputs._replace(cu_seqlens=None), dims, axes)
     return folded._replace(cu_seqlens=inputs.cu_seqlens)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,26 +11,27 @@ from householder.torch._base.undocumented import unwrap_if_dead
 from householder.torch._ops.route import EXPRESSION, RECORDED, route
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor
 
-    from householder.torch._ops.operation import Operation
+    from householder._base.types import AnyFunction
+    from householder.torch._ops.operation import Inputs, Operation, OperatorArgument, Options, Results
 
 
 def gradients_of_expression(
     operation: Operation,
-    inputs: Any,
+    inputs: Inputs,
     grads: Sequence[Tensor | None],
     needs_grad: Sequence[bool],
-    options: Any,
+    options: Options,
     *,
     below_autograd: bool = False,
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of the differentiable inputs in torch operations, None where they are not needed."""
     count = operation.differentiable
 
-    def results(*free: Any) -> tuple[Tensor, ...]:
+    def results(*free: OperatorArgument) -> tuple[Tensor, ...]:
         of_all = operation.expression(LIBRARY, operation.inputs_type(*free, *inputs[count:]), options)
         return tuple(result for result, grad in zip(of_all, grads, strict=True) if grad is not None)
 
@@ -40,9 +41,9 @@ def gradients_of_expression(
 
 
 def pull_back(
-    function: Callable[..., Any],
-    inputs: Sequence[Any],
-    cotangents: Any,
+    function: AnyFunction,
+    inputs: Sequence[OperatorArgument],
+    cotangents: Sequence[Tensor],
     needed: Sequence[bool],
     *,
     below_autograd: bool = False,
@@ -54,7 +55,7 @@ def pull_back(
     inputs = [unwrap_if_dead(t) if isinstance(t, torch.Tensor) else t for t in inputs]
     free = [i for i, is_needed in enumerate(needed) if is_needed]
 
-    def of_free(*values: Tensor) -> Any:
+    def of_free(*values: Tensor) -> Results:
         arguments = list(inputs)
         for i, value in zip(free, values, strict=True):
             arguments[i] = value
@@ -68,7 +69,9 @@ def pull_back(
     return tuple(gradients)
 
 
-def _pull_back_on_tape(function: Callable[..., Any], values: Sequence[Tensor], cotangents: Any) -> Any:
+def _pull_back_on_tape(
+    function: AnyFunction, values: Sequence[Tensor], cotangents: Sequence[Tensor]
+) -> Sequence[Tensor]:
     """Compute the gradients by autograd's tape. An operation costs less than in a transform."""
     with torch.enable_grad():
         # views, because one value may have been computed from another
@@ -84,12 +87,12 @@ def _pull_back_on_tape(function: Callable[..., Any], values: Sequence[Tensor], c
     )
 
 
-def scatter_optional(values: Sequence[Any], needed: Sequence[bool]) -> tuple[Any, ...]:
+def scatter_optional(values: Sequence[Tensor | None], needed: Sequence[bool]) -> tuple[Tensor | None, ...]:
     """Put the gradients that are needed in their places, None elsewhere."""
     rest = iter(values)
     return tuple(next(rest) if is_needed else None for is_needed in needed)
 
 
-def drop_none(gradients: Sequence[Any]) -> tuple[Tensor, ...]:
+def drop_none(gradients: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
     """Leave out what is None."""
     return tuple(gradient for gradient in gradients if gradient is not None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,9 +14,8 @@ from householder.torch._base.undocumented import has_storage
 from householder.torch._ops.route import COMPILED, NATIVE, TRANSFORMED, Route
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from householder.torch._ops.operation import Operation
+    from householder._base.types import AnyFunction
+    from householder.torch._ops.operation import Inputs, Operation, OperatorArgument, Options, Results
 
 
 def are_plain(*tensors: Tensor | None) -> bool:
@@ -30,7 +29,7 @@ def kind_of(device: torch.device) -> str:
     return device.type
 
 
-def lacks_kernel(operation: Operation, inputs: Any, options: Any, current: Route) -> bool:
+def lacks_kernel(operation: Operation, inputs: Inputs, options: Options, current: Route) -> bool:
     """Return whether no kernel computes a call, and say so once for each device.
 
     Compiled code calls the dispatcher's operator where some device has a kernel for such a call.
@@ -75,7 +74,7 @@ def cuda_has_kernels(device: torch.device) -> bool:
     return not reason
 
 
-def launch(method: Callable[..., Any], inputs: Any, *arguments: Any) -> Any:
+def launch(method: AnyFunction, inputs: Inputs, *arguments: OperatorArgument) -> Results:
     """Call a method that launches kernels: on torch's stream, below autograd and autocast.
 
     Return ``NotImplemented`` where kernels cannot be used.

@@ -21,8 +21,22 @@ from householder.torch._ops.threads import follow_torch_threads
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from householder.torch._ops.operation import BackwardArguments, Operation
+    from householder._base.types import AnyFunction
+    from householder.torch._ops.operation import (
+        BackwardArguments,
+        Inputs,
+        Operation,
+        OperatorArgument,
+        Options,
+        Pulled,
+        Results,
+        Saved,
+        VmapInfo,
+    )
     from householder.torch._ops.signature import Signature
+
+TorchOperator = Any
+"""An operator of ``torch.ops``, or its packet of overloads."""
 
 _library: Any = torch.library.Library("householder", "DEF")  # type: ignore[no-untyped-call]
 
@@ -33,13 +47,15 @@ _core.share_tensor_types(Tensor, torch.nn.Parameter)
 class Kernels:
     """The kernels of an operation, and its operators. Each kernel takes the flat arguments of its operator."""
 
-    forward_op: Any
-    backward_op: Any
+    forward_op: TorchOperator
+    backward_op: TorchOperator
 
     def __init__(self, operation: Operation, signature: Signature) -> None:
         self.operation, self.signature = operation, signature
 
-    def define(self, forward_autograd: Any, backward_autograd: Any) -> None:
+    def define(
+        self, forward_autograd: tuple[AnyFunction, AnyFunction], backward_autograd: tuple[AnyFunction, AnyFunction]
+    ) -> None:
         """Define both operators; their autograd, a backward function and its setup, serves calls that others make."""
         name, (forward, backward) = self.operation.name, self.signature.schemas()
         on_cuda = {"CUDA": self.forward_on_cuda}, {"CUDA": self.backward_on_cuda}
@@ -61,7 +77,7 @@ class Kernels:
 
     # The forward operator.
 
-    def forward_on_cpu(self, *arguments: Any) -> Any:
+    def forward_on_cpu(self, *arguments: OperatorArgument) -> Results:
         """Compute with the core, where there is no library without Python."""
         inputs, save, options = self.signature.split_forward(arguments)
         can_save = save and self.operation.empty_saved(inputs, options, True).numel() > 0
@@ -69,7 +85,7 @@ class Kernels:
         results, saved = self.operation.cpu_forward(self.operation.inputs_type(*ordinary(*inputs)), options, can_save)
         return self._returned(arguments, results, saved)
 
-    def forward_on_cuda(self, *arguments: Any) -> Any:
+    def forward_on_cuda(self, *arguments: OperatorArgument) -> Results:
         """Compute with kernels for CUDA, if they can be used."""
         inputs, save, options = self.signature.split_forward(arguments)
         computed = launch(self.operation.cuda_graph_forward, inputs, options, save)
@@ -77,29 +93,29 @@ class Kernels:
             return self.forward_elsewhere(*arguments)
         return self._returned(arguments, *computed)
 
-    def forward_elsewhere(self, *arguments: Any) -> Any:
+    def forward_elsewhere(self, *arguments: OperatorArgument) -> Results:
         """Compute in torch operations."""
         inputs, _, options = self.signature.split_forward(arguments)
         lacks_kernel(self.operation, inputs, options, EAGER)
         return self._returned(arguments, self._contiguous(self.operation.expression(LIBRARY, inputs, options)))
 
-    def forward_without_numbers(self, *arguments: Any) -> Any:
+    def forward_without_numbers(self, *arguments: OperatorArgument) -> Results:
         """Allocate what the operator returns."""
         inputs, _, options = self.signature.split_forward(arguments)
         return self._returned(arguments, self.operation.empty_results(inputs, options))
 
-    def decompose(self, *arguments: Any) -> Any:
+    def decompose(self, *arguments: OperatorArgument) -> Results:
         """Compute in ATen's terms; calls with packed sequences and training steps stay one operator."""
         inputs, save, options = self.signature.split_forward(arguments)
         if save or any(t is not None for t in inputs[self.operation.differentiable :]):
             return NotImplemented
         return self._returned(arguments, self._contiguous(self.operation.expression(EXPORTED, inputs, options)))
 
-    def _contiguous(self, results: Sequence[Tensor]) -> Any:
+    def _contiguous(self, results: Sequence[Tensor]) -> Results:
         laid_out = [result.contiguous() for result in results]
         return tuple(laid_out) if len(laid_out) > 1 else laid_out[0]
 
-    def _returned(self, arguments: Sequence[Any], results: Any, saved: Any = None) -> Any:
+    def _returned(self, arguments: Sequence[OperatorArgument], results: Results, saved: Saved = None) -> Results:
         """Return what the operator returns: the results, and a tensor of what is saved."""
         if not self.signature.saves:
             return results
@@ -109,12 +125,12 @@ class Kernels:
             tensor = self.operation.empty_saved(inputs, options, save)
         return (*results, tensor) if isinstance(results, tuple) else (results, tensor)
 
-    def vmap(self, info: Any, in_dims: Any, *arguments: Any) -> Any:
+    def vmap(self, info: VmapInfo, in_dims: Sequence[OperatorArgument], *arguments: OperatorArgument) -> Results:
         """Call the operator for mapped arguments: nothing is saved, because the backward pass has a rule of its own."""
         (inputs, _, options), (dims, _, _) = map(self.signature.split_forward, (arguments, in_dims))
         saved: Tensor | None = None
 
-        def call(inputs: Any) -> Any:
+        def call(inputs: Inputs) -> Results:
             nonlocal saved
             returned = self.forward_op(*self.signature.join_forward(inputs, False, options))
             results, saved = self.signature.split_results(returned)
@@ -128,7 +144,7 @@ class Kernels:
 
     # The backward operator.
 
-    def backward_on_cpu(self, *arguments: Any) -> Any:
+    def backward_on_cpu(self, *arguments: OperatorArgument) -> Results:
         """Compute with the core, where there is no library without Python."""
         inputs, saved, grads, needs_grad, options = self._unchanged(arguments)
         of = self.operation
@@ -137,36 +153,38 @@ class Kernels:
         follow_torch_threads()
         return self._gradients(of.cpu_backward(inputs, saved, grads, needs_grad, options))
 
-    def backward_on_cuda(self, *arguments: Any) -> Any:
+    def backward_on_cuda(self, *arguments: OperatorArgument) -> Results:
         """Compute with kernels for CUDA, if they can be used."""
         gradients = launch(self.operation.cuda_backward, *self._unchanged(arguments))
         return self.backward_elsewhere(*arguments) if gradients is NotImplemented else self._gradients(gradients)
 
-    def backward_elsewhere(self, *arguments: Any) -> Any:
+    def backward_elsewhere(self, *arguments: OperatorArgument) -> Results:
         """Compute in torch operations."""
         inputs, _, grads, needs_grad, options = self._unchanged(arguments)
         lacks_kernel(self.operation, inputs, options, EAGER)
         gradients = gradients_of_expression(self.operation, inputs, grads, needs_grad, options, below_autograd=True)
         return self._gradients([None if gradient is None else gradient.contiguous() for gradient in gradients])
 
-    def backward_without_numbers(self, *arguments: Any) -> Any:
+    def backward_without_numbers(self, *arguments: OperatorArgument) -> Results:
         """Allocate the gradients."""
         inputs, _, _, needs_grad, _ = self.signature.split_backward(arguments)
         return self._gradients(room_for(inputs[: self.operation.differentiable], needs_grad))
 
-    def _unchanged(self, arguments: Sequence[Any]) -> BackwardArguments:
+    def _unchanged(self, arguments: Sequence[OperatorArgument]) -> BackwardArguments:
         named = self.signature.split_backward(arguments)
         self.operation.require_unchanged(named.inputs, named.saved, named.grads, named.options)
         return named
 
-    def _gradients(self, gradients: Sequence[Any]) -> Any:
+    def _gradients(self, gradients: Sequence[Tensor | int | None]) -> Results:
         return tuple(gradients) if self.operation.differentiable > 1 else gradients[0]
 
-    def vmap_backward(self, info: Any, in_dims: Any, *arguments: Any) -> Any:
+    def vmap_backward(
+        self, info: VmapInfo, in_dims: Sequence[OperatorArgument], *arguments: OperatorArgument
+    ) -> Pulled:
         """Call the operator for mapped arguments."""
         named, dims = map(self.signature.split_backward, (arguments, in_dims))
 
-        def call(arguments: BackwardArguments) -> Any:
+        def call(arguments: BackwardArguments) -> Results:
             gradients = self.backward_op(*self.signature.join_backward(arguments))
             return gradients if isinstance(gradients, tuple) else (gradients,)
 
@@ -176,19 +194,19 @@ class Kernels:
 
     # Counts, which a counter asks for with the arguments and the results of an operator.
 
-    def flop_formulas(self) -> dict[Any, Callable[..., int]]:
+    def flop_formulas(self) -> dict[TorchOperator, Callable[..., int]]:
         """Return the formula of each operator that is counted."""
         if not self.operation.has_flops:
             return {}
         packets = self.forward_op.overloadpacket, self.backward_op.overloadpacket
         return dict(zip(packets, (self.forward_flops, self.backward_flops), strict=True))
 
-    def forward_flops(self, *arguments: Any, out_val: Any) -> int:
+    def forward_flops(self, *arguments: OperatorArgument, out_val: Results) -> int:
         """Count the operations of the forward operator."""
         inputs, _, options = self.signature.split_forward(arguments)
         return self.operation.flops(inputs, options)
 
-    def backward_flops(self, *arguments: Any, out_val: Any) -> int:
+    def backward_flops(self, *arguments: OperatorArgument, out_val: Results) -> int:
         """Count the operations of the backward operator."""
         named = self.signature.split_backward(arguments)
         return self.operation.backward_flops(named.inputs, named.options)
@@ -197,11 +215,11 @@ class Kernels:
 def _define(
     name: str,
     schema: str,
-    kernels: dict[str, Callable[..., Any]],
-    without_numbers: Callable[..., Any],
-    vmap: Callable[..., Any],
-    autograd: tuple[Callable[..., Any], Callable[..., Any]],
-) -> Any:
+    kernels: dict[str, AnyFunction],
+    without_numbers: AnyFunction,
+    vmap: AnyFunction,
+    autograd: tuple[AnyFunction, AnyFunction],
+) -> TorchOperator:
     """Define an operator, with a kernel for each key, unless the library without Python has one."""
     _library.define(schema, tags=[torch.Tag.pt2_compliant_tag])
     for key, kernel in kernels.items():
@@ -218,8 +236,8 @@ def _define(
 class _Checked:
     """The library. Its kernels refuse forward mode, which loses tangents, and raise the exceptions of Python."""
 
-    def impl(self, name: str, kernel: Callable[..., Any], key: str, **options: Any) -> None:
-        def checked(*arguments: Any) -> Any:
+    def impl(self, name: str, kernel: AnyFunction, key: str, **options: Options) -> None:
+        def checked(*arguments: OperatorArgument) -> Any:
             if is_forward_mode():
                 raise RuntimeError(
                     f"torch.ops.householder.{name} has no forward mode: call the functions of householder.torch"

@@ -6,7 +6,7 @@ computation.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from householder import _core
 from householder.torch._base import expressions
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from householder._mathematics.library import Library
-    from householder.torch._ops.operation import BackwardArguments
+    from householder.torch._ops.operation import BackwardArguments, OperatorArgument, Pulled, Results, VmapInfo
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class GatedNorm(RowOperation):
     core_forward = _core.gated_norm_forward
     core_backward = _core.gated_norm_backward
 
-    def described(self, inputs: GatedNormInputs[Tensor], options: GatedNormOptions) -> tuple[Any, ...]:
+    def described(self, inputs: GatedNormInputs[Tensor], options: GatedNormOptions) -> tuple[OperatorArgument, ...]:
         return ((list(inputs.x.shape), *options),)
 
     def expression(self, library: Library, inputs: GatedNormInputs[Tensor], options: GatedNormOptions) -> tuple[Tensor]:
@@ -67,16 +67,20 @@ class GatedNorm(RowOperation):
     def vmap(
         self,
         call: Callable[[GatedNormInputs[Tensor]], Tensor],
-        info: Any,
+        info: VmapInfo,
         dims: GatedNormInputs[int | None],
         inputs: GatedNormInputs[Tensor],
         options: GatedNormOptions,
-    ) -> Any:
+    ) -> Results:
         return each(call, info, dims, inputs)
 
     def vmap_backward(
-        self, call: Callable[[BackwardArguments], Any], info: Any, dims: BackwardArguments, arguments: BackwardArguments
-    ) -> Any:
+        self,
+        call: Callable[[BackwardArguments], Pulled],
+        info: VmapInfo,
+        dims: BackwardArguments,
+        arguments: BackwardArguments,
+    ) -> Pulled:
         return each_backward(call, info, dims, arguments)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from householder.torch._base.layout import contiguous
 from householder.torch._ops import flops
 from householder.torch._ops.batching import all_leading
 from householder.torch._ops.memory import empty_handle, require_dtype
-from householder.torch._ops.operation import BackwardArguments, Operation
+from householder.torch._ops.operation import BackwardArguments, Computed, Operation, Pulled, VmapInfo
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Matrix(Operation):
     def empty_saved(self, inputs: MatrixInputs[Tensor], options: MatrixOptions, save: bool) -> Tensor:
         return empty_handle(inputs.u, save)
 
-    def cpu_forward(self, inputs: MatrixInputs[Tensor], options: MatrixOptions, save: bool) -> Any:
+    def cpu_forward(self, inputs: MatrixInputs[Tensor], options: MatrixOptions, save: bool) -> Computed:
         (u,) = inputs
         w = u.new_empty(*u.shape[:-1], u.shape[-2])
         native = _core.matrix(u, w, None, save)
@@ -79,14 +79,14 @@ class Matrix(Operation):
         grads: MatrixGradients,
         needs_grad: MatrixInputs[bool],
         options: MatrixOptions,
-    ) -> Any:
+    ) -> Pulled:
         if not needs_grad.u:
             return (None,)
         grad_u = torch.empty_like(inputs.u)
         status = _core.matrix_backward(inputs.u, contiguous(grads.w), grad_u, saved.native)
         return status if status is NotImplemented else (grad_u,)
 
-    def cuda_forward(self, inputs: MatrixInputs[Tensor], options: MatrixOptions, save: bool) -> Any:
+    def cuda_forward(self, inputs: MatrixInputs[Tensor], options: MatrixOptions, save: bool) -> Computed:
         from householder._cuda import algebra
 
         return algebra.matrix(algebra.form(inputs.u)).contiguous(), MatrixSaved()
@@ -98,7 +98,7 @@ class Matrix(Operation):
         grads: MatrixGradients,
         needs_grad: MatrixInputs[bool],
         options: MatrixOptions,
-    ) -> Any:
+    ) -> Pulled:
         """Return the gradient of ``W`` applied to the identity."""
         from householder._cuda import application
 
@@ -117,7 +117,7 @@ class Matrix(Operation):
     def vmap(
         self,
         call: Callable[[MatrixInputs[Tensor]], Tensor],
-        info: Any,
+        info: VmapInfo,
         dims: MatrixInputs[int | None],
         inputs: MatrixInputs[Tensor],
         options: MatrixOptions,
@@ -125,8 +125,12 @@ class Matrix(Operation):
         return call(all_leading(info, inputs, dims))
 
     def vmap_backward(
-        self, call: Callable[[BackwardArguments], Any], info: Any, dims: BackwardArguments, arguments: BackwardArguments
-    ) -> Any:
+        self,
+        call: Callable[[BackwardArguments], Pulled],
+        info: VmapInfo,
+        dims: BackwardArguments,
+        arguments: BackwardArguments,
+    ) -> Pulled:
         inputs = all_leading(info, arguments.inputs, dims.inputs)
         grads = all_leading(info, arguments.grads, dims.grads)
         return call(arguments._replace(inputs=inputs, saved=MatrixSaved(), grads=grads))

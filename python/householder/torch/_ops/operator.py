@@ -31,7 +31,17 @@ from householder.torch._base.layout import laid_out
 from householder.torch._ops.derivatives import drop_none, gradients_of_expression, pull_back, scatter_optional
 from householder.torch._ops.devices import are_plain, lacks_kernel, launch
 from householder.torch._ops.dispatcher import Kernels
-from householder.torch._ops.operation import BackwardArguments
+from householder.torch._ops.operation import (
+    BackwardArguments,
+    Computed,
+    Context,
+    Grads,
+    Inputs,
+    OperatorArgument,
+    Options,
+    Results,
+    Saved,
+)
 from householder.torch._ops.route import COMPILED, EAGER, EXPRESSION, NATIVE, OBSERVED, TRANSFORMED, route
 from householder.torch._ops.saved import save
 from householder.torch._ops.signature import Signature
@@ -60,7 +70,7 @@ class Operator:
         name = f"householder::{self.operation.name}"
         return new_class(name, (function,), exec_body=lambda members: members.update(operator=self))
 
-    def attempt(self, inputs: Any, options: Any) -> Any:
+    def attempt(self, inputs: Inputs, options: Options) -> Results:
         """Compute an ordinary call at once; return None if it needs checks, conversion or another route."""
         if route() is not EAGER:
             return None
@@ -78,7 +88,7 @@ class Operator:
             return None  # the checks of the arguments explain
         return None if computed is NotImplemented else computed[0]
 
-    def __call__(self, inputs: Any, options: Any) -> Any:
+    def __call__(self, inputs: Inputs, options: Options) -> Results:
         """Compute by the route that the active transforms allow."""
         current = route()
         if current is EXPRESSION or lacks_kernel(self.operation, inputs, options, current):
@@ -97,7 +107,7 @@ class Operator:
             return self._eager.apply(*inputs, options)
         return self.compute(inputs, options, False)[0] if current is EAGER else self.dispatch(inputs, options)
 
-    def compute(self, inputs: Any, options: Any, save: bool) -> Any:
+    def compute(self, inputs: Inputs, options: Options, save: bool) -> Computed:
         """Return the results for tensors of any layout and device, and what is saved."""
         operation, computed = self.operation, NotImplemented
         if inputs[0].is_cpu:
@@ -112,18 +122,18 @@ class Operator:
         results, tensor = self.signature.split_results(returned)
         return results, self.saved_from(results, tensor)
 
-    def dispatch(self, inputs: Any, options: Any, save: bool = False) -> Any:
+    def dispatch(self, inputs: Inputs, options: Options, save: bool = False) -> Results:
         """Return the results by the dispatcher's operator."""
         returned = self.forward_op(*self.signature.join_forward(inputs, save, options))
         return self.signature.split_results(returned)[0]
 
-    def expression(self, inputs: Any, options: Any) -> Any:
+    def expression(self, inputs: Inputs, options: Options) -> Results:
         """Return the results by torch operations alone."""
         results = self.operation.expression(LIBRARY, inputs, options)
         return results if len(results) > 1 else results[0]
 
     def gradients(
-        self, inputs: Any, saved: Any, grads: Any, needs_grad: Any, options: Any
+        self, inputs: Inputs, saved: Saved, grads: Grads, needs_grad: Inputs, options: Options
     ) -> tuple[Tensor | None, ...]:
         """Return the gradients that are needed, themselves differentiable where a graph is being recorded."""
         operation, count = self.operation, self.operation.differentiable
@@ -165,7 +175,7 @@ class Operator:
         gradients = self.backward_op(*self.signature.join_backward(arguments))
         return gradients if isinstance(gradients, tuple) else (gradients,)
 
-    def saved_from(self, results: Any, tensor: Tensor | None) -> Any:
+    def saved_from(self, results: Results, tensor: Tensor | None) -> Saved:
         """Return what is saved, from the results and the last tensor of the operator, which may have no numbers."""
         if not self.signature.saves:
             return self.operation.saved_type()
@@ -175,15 +185,15 @@ class Operator:
 
     # Autograd of the dispatcher's forward operator.
 
-    def _set_up(self, ctx: Any, inputs: Any, output: Any) -> None:
+    def _set_up(self, ctx: Context, inputs: Sequence[OperatorArgument], output: Results) -> None:
         named, saves, options = self.signature.split_forward(inputs)
         results, tensor = self.signature.split_results(output)
         if tensor is not None:
             ctx.mark_non_differentiable(tensor)
         save(ctx, named, self.saved_from(results, tensor if saves else None), options)
 
-    def _operator_backward(self, ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-        gradients: tuple[Any, ...] = self._eager.backward(ctx, *grads[: self.signature.results])
+    def _operator_backward(self, ctx: Context, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        gradients: tuple[Tensor | None, ...] = self._eager.backward(ctx, *grads[: self.signature.results])
         return gradients
 
 
@@ -193,7 +203,7 @@ class _Eager(Function):
     operator: ClassVar[Operator]
 
     @classmethod
-    def forward(cls, ctx: Any, *arguments: Any) -> Any:
+    def forward(cls, ctx: Context, *arguments: OperatorArgument) -> Results:
         operator, (*tensors, options) = cls.operator, arguments
         operation = operator.operation
         inputs = operation.inputs_type(*tensors)
@@ -204,7 +214,7 @@ class _Eager(Function):
         return results
 
     @classmethod
-    def backward(cls, ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+    def backward(cls, ctx: Context, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         operation, count = cls.operator.operation, cls.operator.signature.inputs
         for grad in grads:
             if grad is not None:
@@ -225,12 +235,12 @@ class _General(_Eager):
     generate_vmap_rule = True
 
     @classmethod
-    def forward(cls, *arguments: Any) -> Any:
+    def forward(cls, *arguments: OperatorArgument) -> Results:
         inputs, _, options = cls.operator.signature.split_forward(arguments)
         return cls.operator.dispatch(inputs, options)
 
     @classmethod
-    def setup_context(cls, ctx: Any, inputs: Any, output: Any) -> None:
+    def setup_context(cls, ctx: Context, inputs: Sequence[OperatorArgument], output: Results) -> None:
         arguments, _, options = cls.operator.signature.split_forward(inputs)
         save(ctx, arguments, cls.operator.saved_from(output, None), options)
 
@@ -242,23 +252,23 @@ class _Derivative(Function):
     operator: ClassVar[Operator]
 
     @classmethod
-    def forward(cls, *arguments: Any) -> tuple[Tensor, ...]:
+    def forward(cls, *arguments: OperatorArgument) -> tuple[Tensor, ...]:
         return drop_none(cls.operator.dispatch_backward(cls.operator.signature.split_backward(arguments)))
 
     @classmethod
-    def setup_context(cls, ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG003
+    def setup_context(cls, ctx: Context, inputs: Sequence[OperatorArgument], output: Results) -> None:  # noqa: ARG003
         arguments = cls.operator.signature.split_backward(inputs)
         ctx.needs_grad, ctx.options = arguments.needs_grad, arguments.options
         ctx.save_for_backward(*arguments.inputs, *arguments.grads)
         ctx.set_materialize_grads(False)
 
     @classmethod
-    def backward(cls, ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
+    def backward(cls, ctx: Context, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         count = cls.operator.operation.differentiable
         return cls.pull_back(ctx, *scatter_optional(cotangents, ctx.needs_grad[:count]))
 
     @classmethod
-    def pull_back(cls, ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
+    def pull_back(cls, ctx: Context, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         """Differentiate; there is a cotangent for each gradient, needed or not."""
         # A gradient penalty uses few of the first gradients; the others have no cotangent.
         used = [cotangent is not None for cotangent in cotangents]
@@ -267,7 +277,7 @@ class _Derivative(Function):
         operation, signature, saved = cls.operator.operation, cls.operator.signature, ctx.saved_tensors
         count, inputs, grads = operation.differentiable, saved[: signature.inputs], saved[signature.inputs :]
 
-        def first_order(*arguments: Any) -> tuple[Tensor, ...]:
+        def first_order(*arguments: OperatorArgument) -> tuple[Tensor, ...]:
             free, of_results = operation.inputs_type(*arguments[:count], *inputs[count:]), arguments[count:]
             return drop_none(gradients_of_expression(operation, free, of_results, used, ctx.options))
 

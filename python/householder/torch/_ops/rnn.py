@@ -9,7 +9,7 @@ For many matrices at once, as under ``vmap``, every tensor but ``batch_sizes`` h
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,7 +25,16 @@ from householder.torch._ops import flops
 from householder.torch._ops.apply import method_of, require_kernel_columns, unsupported_columns
 from householder.torch._ops.batching import all_leading, each, each_backward, leading
 from householder.torch._ops.memory import empty_handle, room_for
-from householder.torch._ops.operation import BackwardArguments, Operation
+from householder.torch._ops.operation import (
+    BackwardArguments,
+    Computed,
+    NativeObject,
+    Operation,
+    OptionalTensor,
+    Pulled,
+    Results,
+    VmapInfo,
+)
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
@@ -74,7 +83,7 @@ class RnnSaved(NamedTuple):
 
     h: Tensor
     tape: Tensor | None = None
-    native: Any = None
+    native: NativeObject = None
 
 
 class Sizes(NamedTuple):
@@ -140,7 +149,7 @@ class Rnn(Operation):
 
         return inputs.u.new_empty(layout_of(inputs, options).shape)
 
-    def cpu_forward(self, inputs: RnnInputs[Tensor], options: RnnOptions, save: bool) -> Any:
+    def cpu_forward(self, inputs: RnnInputs[Tensor], options: RnnOptions, save: bool) -> Computed:
         h, last = self.empty_results(inputs, options)
         native = _core.rnn_forward(inputs, options, h, last, save)
         return native if native is NotImplemented else ((h, last), RnnSaved(h, None, native))
@@ -152,7 +161,7 @@ class Rnn(Operation):
         grads: RnnGradients,
         needs_grad: RnnInputs[bool],
         options: RnnOptions,
-    ) -> Any:
+    ) -> Pulled:
         if options.reverse:  # direct calls of the operator leave it open
             validate.direction(options.reverse, inputs.batch_sizes)
         native, (grad_h, grad_last) = saved.native, grads
@@ -169,7 +178,7 @@ class Rnn(Operation):
         status = _core.rnn_backward(inputs, options, saved.h, grad_h, grad_last, gradients, native)
         return status if status is NotImplemented else gradients
 
-    def cuda_forward(self, inputs: RnnInputs[Tensor], options: RnnOptions, save: bool) -> Any:
+    def cuda_forward(self, inputs: RnnInputs[Tensor], options: RnnOptions, save: bool) -> Computed:
         from householder._cuda import recurrence
 
         sequence, sizes = _for_kernels(inputs, options), sizes_of(inputs)
@@ -179,7 +188,7 @@ class Rnn(Operation):
         saved = RnnSaved(h, None, native if save and run is not None else None)
         return (h, _last_states(h, inputs, run, options.reverse)), saved
 
-    def cuda_graph_forward(self, inputs: RnnInputs[Tensor], options: RnnOptions, save: bool) -> Any:
+    def cuda_graph_forward(self, inputs: RnnInputs[Tensor], options: RnnOptions, save: bool) -> Computed:
         from householder._cuda import recurrence
         from householder.torch._ops.saved_on_cuda import layout_of
 
@@ -198,7 +207,7 @@ class Rnn(Operation):
         grads: RnnGradients,
         needs_grad: RnnInputs[bool],
         options: RnnOptions,
-    ) -> Any:
+    ) -> Pulled:
         from householder._cuda import recurrence
         from householder.torch._ops.saved_on_cuda import layout_of
 
@@ -244,11 +253,11 @@ class Rnn(Operation):
     def vmap(
         self,
         call: Callable[[RnnInputs[Tensor]], tuple[Tensor, Tensor]],
-        info: Any,
+        info: VmapInfo,
         dims: RnnInputs[int | None],
         inputs: RnnInputs[Tensor],
         options: RnnOptions,
-    ) -> Any:
+    ) -> Results:
         """Run more sequences of the same matrix, or a matrix for each index."""
         if _share_parameters(dims):
             return tuple(_apart(info, result) for result in call(_more_sequences(info, inputs, dims)))
@@ -257,8 +266,12 @@ class Rnn(Operation):
         return call(_own_parameters(info, inputs, dims))
 
     def vmap_backward(
-        self, call: Callable[[BackwardArguments], Any], info: Any, dims: BackwardArguments, arguments: BackwardArguments
-    ) -> Any:
+        self,
+        call: Callable[[BackwardArguments], Pulled],
+        info: VmapInfo,
+        dims: BackwardArguments,
+        arguments: BackwardArguments,
+    ) -> Pulled:
         inputs, saved, grads, needs_grad, _ = arguments
         of_inputs: RnnInputs[int | None] = dims.inputs
         if _share_parameters(of_inputs) and not any(needs_grad._replace(x=False, h0=False)):
@@ -307,25 +320,25 @@ def _share_parameters(dims: RnnInputs[int | None]) -> bool:
     return all(dim is None for dim in dims._replace(x=None, h0=None))
 
 
-def _together(info: Any, t: Tensor | None, dim: int | None) -> Any:
+def _together(info: VmapInfo, t: Tensor | None, dim: int | None) -> OptionalTensor:
     """Make the mapped axis part of the batch: ``(..., B, k)`` becomes ``(..., B * size, k)``."""
     mapped = leading(info, t, dim)
     return None if mapped is None else mapped.movedim(0, -2).flatten(-3, -2)
 
 
-def _apart(info: Any, t: Tensor) -> Tensor:
+def _apart(info: VmapInfo, t: Tensor) -> Tensor:
     """Invert ``_together``, with the mapped axis first."""
     return torch.unflatten(t, -2, (t.shape[-2] // info.batch_size, info.batch_size)).movedim(-2, 0)
 
 
-def _more_sequences(info: Any, inputs: RnnInputs[Tensor], dims: RnnInputs[int | None]) -> RnnInputs[Any]:
+def _more_sequences(info: VmapInfo, inputs: RnnInputs[Tensor], dims: RnnInputs[int | None]) -> RnnInputs[Tensor]:
     """Run the mapped sequences as more sequences of one call."""
     x, h0 = _together(info, inputs.x, dims.x), _together(info, inputs.h0, dims.h0)
     batch_sizes = None if inputs.batch_sizes is None else inputs.batch_sizes * info.batch_size
     return inputs._replace(x=x, h0=h0, batch_sizes=batch_sizes)
 
 
-def _own_parameters(info: Any, inputs: RnnInputs[Tensor], dims: RnnInputs[int | None]) -> RnnInputs[Tensor]:
+def _own_parameters(info: VmapInfo, inputs: RnnInputs[Tensor], dims: RnnInputs[int | None]) -> RnnInputs[Tensor]:
     """Repeat what is not mapped: each index of the mapped axis has a matrix and parameters of its own."""
     mapped = all_leading(info, inputs._replace(batch_sizes=None), dims)
     return mapped._replace(batch_sizes=inputs.batch_sizes)
@@ -357,7 +370,7 @@ def _for_kernels(inputs: RnnInputs[Tensor], options: RnnOptions) -> Sequence:
     )
 
 
-def _contiguous(t: Tensor | None) -> Any:
+def _contiguous(t: Tensor | None) -> Results:
     from householder._cuda.library import library_of
 
     return None if t is None else library_of(t).contiguous(t)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from householder.torch._ops.operation import Context, NativeObject, Options, Saved
 
 
 class Handle(Tensor):
@@ -17,7 +22,7 @@ class Handle(Tensor):
     the object again, with the same bits.
     """
 
-    saved: Any = None
+    saved: NativeObject = None
 
     def detach(self) -> Tensor:
         """Return another handle of the same object; activation checkpoints hold what the second forward pass saves."""
@@ -37,7 +42,7 @@ with torch.inference_mode(False):
     _NOTHING = torch.zeros(1, device="cpu")
 
 
-def save(ctx: Any, tensors: Any, saved: Any, options: Any) -> None:
+def save(ctx: Context, tensors: Sequence[Tensor | None], saved: Saved, options: Options) -> None:
     """Save tensors, what a forward pass saves and options in the context of an autograd function.
 
     The last of the saved tensors is the handle, or a plain tensor, because checkpoints count saved tensors. A backward

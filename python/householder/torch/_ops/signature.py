@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from householder.torch._ops.operation import BackwardArguments
+from householder.torch._ops.operation import BackwardArguments, Inputs, Kind, OperatorArgument, Options, Results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,23 +41,23 @@ class Signature:
             _schema(f"{name}_backward", backward, self.operation.differentiable),
         )
 
-    def join_forward(self, inputs: Any, save: bool, options: Any) -> tuple[Any, ...]:
+    def join_forward(self, inputs: Inputs, save: bool, options: Options) -> tuple[OperatorArgument, ...]:
         """Return the flat arguments of the forward operator."""
         return (*inputs, save, *options) if self.saves else (*inputs, *options)
 
-    def split_forward(self, arguments: Sequence[Any]) -> tuple[Any, Any, Any]:
+    def split_forward(self, arguments: Sequence[OperatorArgument]) -> tuple[Inputs, bool, Options]:
         """Return the inputs, whether to save, and the options."""
         of, last = self.operation, len(arguments) - self.options
         save = arguments[self.inputs] if self.saves else False
         return of.inputs_type(*arguments[: self.inputs]), save, of.options_type(*arguments[last:])
 
-    def join_backward(self, arguments: BackwardArguments) -> tuple[Any, ...]:
+    def join_backward(self, arguments: BackwardArguments) -> tuple[OperatorArgument, ...]:
         """Return the flat arguments of the backward operator."""
         inputs, saved, grads, needs_grad, options = arguments
         needed = list(map(bool, needs_grad[: self.operation.differentiable]))
         return (*inputs, *saved[: self.saved], *grads, needed, *options)
 
-    def split_backward(self, arguments: Sequence[Any]) -> BackwardArguments:
+    def split_backward(self, arguments: Sequence[OperatorArgument]) -> BackwardArguments:
         """Name the arguments of the backward operator, or a flag, or the mapped axis, of each."""
         of, after, last = self.operation, self.inputs + self.saved, len(arguments) - self.options
         needed = arguments[last - 1] or ()
@@ -69,7 +69,7 @@ class Signature:
             of.options_type(*arguments[last:]),
         )
 
-    def split_results(self, returned: Any) -> tuple[Any, Tensor | None]:
+    def split_results(self, returned: Results) -> tuple[Results, Tensor | None]:
         """Split what the forward operator returns into results and the tensor of what is saved."""
         if not self.saves:
             return returned, None
@@ -82,7 +82,7 @@ def _schema(name: str, arguments: Sequence[str], count: int) -> str:
     return f"{name}({', '.join(arguments)}) -> ({', '.join(['Tensor'] * count)})"
 
 
-def _declared(kind: Any, prefix: str = "") -> list[str]:
+def _declared(kind: Kind, prefix: str = "") -> list[str]:
     """Return the fields of a ``NamedTuple`` class as a schema declares them."""
     written = {name: getattr(field, "__forward_arg__", field) for name, field in kind.__annotations__.items()}
     return [f"{_IN_SCHEMA.get(text, text)} {prefix}{name}" for name, text in written.items()]

@@ -8,7 +8,7 @@ An HRA layer multiplies its frozen weight by one orthogonal matrix for each acti
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,14 +19,21 @@ from householder.torch._base.dtypes import HALF_TYPES
 from householder.torch.acceleration.subclasses import Accelerated
 from householder.torch.functions.apply import product
 
+if TYPE_CHECKING:
+    from householder._base.types import Argument
+
+HRALayer = Any
+"""A layer of ``peft.tuners.hra``, which is imported if models have such layers."""
+
 
 class Linear(Accelerated):
     """An HRA layer that multiplies its inputs by the orthogonal matrices."""
 
-    def forward(self, x: Tensor, *args: Any, **options: Any) -> Any:
+    def forward(self, x: Tensor, *args: Argument, **options: Argument) -> Tensor:
         """Compute what ``HRALinear`` computes."""
         if _is_bypassed(self):
-            return super().forward(x, *args, **options)
+            y: Tensor = super().forward(x, *args, **options)
+            return y
         names, y, weight, bias = _operands(self, x)
         checks.last_axis("x", y, weight.shape[1])
         for name in reversed(names):
@@ -37,10 +44,11 @@ class Linear(Accelerated):
 class Convolution(Accelerated):
     """An HRA layer that multiplies its kernels, because there are fewer kernels than patches of the input."""
 
-    def forward(self, x: Tensor, *args: Any, **options: Any) -> Any:
+    def forward(self, x: Tensor, *args: Argument, **options: Argument) -> Tensor:
         """Compute what ``HRAConv2d`` computes."""
         if _is_bypassed(self):
-            return super().forward(x, *args, **options)
+            y: Tensor = super().forward(x, *args, **options)
+            return y
         names, y, weight, bias = _operands(self, x)
         kernels = weight.flatten(1)
         for name in names:
@@ -59,7 +67,7 @@ def base_for(layer: nn.Module) -> type[Accelerated] | None:
     return bases.get(type(layer))
 
 
-def _is_bypassed(layer: Any) -> bool:
+def _is_bypassed(layer: HRALayer) -> bool:
     """Return whether peft computes this call: the base layer alone, or dtypes that differ although none is cast."""
     if layer.disable_adapters or layer.merged:
         return True
@@ -67,25 +75,25 @@ def _is_bypassed(layer: Any) -> bool:
     return not layer.cast_input_dtype_enabled and any(p.dtype is not dtype for p in layer.base_layer.parameters())
 
 
-def _names(layer: Any) -> list[str]:
+def _names(layer: HRALayer) -> list[str]:
     return [name for name in layer.active_adapters if name in layer.hra_u]
 
 
-def _dtype(layer: Any) -> torch.dtype:
+def _dtype(layer: HRALayer) -> torch.dtype:
     """Return the dtype of the last adapter's vectors, in which the base layer computes."""
     names = _names(layer)
     dtype: torch.dtype = layer.hra_u[names[-1]].dtype if names else torch.float32
     return dtype
 
 
-def _operands(layer: Any, x: Tensor) -> tuple[list[str], Tensor, Tensor, Tensor | None]:
+def _operands(layer: HRALayer, x: Tensor) -> tuple[list[str], Tensor, Tensor, Tensor | None]:
     """Return the adapters in use, input, weight and bias. The weight gets no gradient, even if it requires one."""
     dtype, bias = _dtype(layer), layer.base_layer.bias
     weight = layer.get_base_layer().weight.data.to(dtype)
     return _names(layer), x.to(dtype), weight, None if bias is None else bias.to(dtype)
 
 
-def _turned(layer: Any, name: str, rows: Tensor, transpose: bool) -> Tensor:
+def _turned(layer: HRALayer, name: str, rows: Tensor, transpose: bool) -> Tensor:
     """Multiply rows ``(..., n)`` by the matrix of one adapter, or by its transpose; halves in float32."""
     u = layer.hra_u[name]
     v = _orthonormal(u) if layer.hra_apply_GS[name] else None

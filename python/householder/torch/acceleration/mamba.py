@@ -17,6 +17,8 @@ from householder.torch.functions import delta
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from householder._base.types import Argument
+
 
 def chunk_scan(
     x: Tensor,
@@ -31,7 +33,7 @@ def chunk_scan(
     dt_softplus: bool = False,
     dt_limit: tuple[float, float] = (0.0, float("inf")),
     return_final_states: bool = False,
-    **_: Any,
+    **_: Argument,
 ) -> Any:
     """Return outputs of ``x (B, T, H, P)`` and, if asked for, final states ``(B, H, P, N)`` in float32.
 
@@ -57,7 +59,7 @@ def state_update(
     z: Tensor | None = None,
     dt_bias: Tensor | None = None,
     dt_softplus: bool = False,
-    **_: Any,
+    **_: Argument,
 ) -> Tensor:
     """Return the output of one token ``x (B, H, P)``, and update ``state (B, H, P, N)``.
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+    from householder._base.types import AnyFunction, Argument
+
 
 _ATTRIBUTES = ("chunk_gated_delta_rule", "recurrent_gated_delta_rule")
 _PACKED = ("cu_seqlens", "cu_seq_lens_q", "seq_idx")
@@ -43,7 +45,7 @@ _current = _CurrentCall()
 
 
 def _delta_rule(
-    query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, *, in_place: bool = False, **options: Any
+    query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, *, in_place: bool = False, **options: Argument
 ) -> tuple[Tensor, Tensor | None]:
     """Return outputs and, if asked for, final states in float32. Options without effect on these are ignored.
 
@@ -67,7 +69,7 @@ def _delta_rule(
 
 _delta_step = functools.partial(_delta_rule, in_place=True)
 
-_GLOBALS: dict[str, Callable[..., Any]] = {
+_GLOBALS: dict[str, AnyFunction] = {
     "torch_chunk_gated_delta_rule": _delta_rule,
     "torch_recurrent_gated_delta_rule": _delta_step,
     "chunk_kimi_delta_attention": _delta_rule,
@@ -79,7 +81,7 @@ _GLOBALS: dict[str, Callable[..., Any]] = {
 
 
 def _convolve(
-    hidden_states: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str | None = None, **_: Any
+    hidden_states: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str | None = None, **_: Argument
 ) -> Any:
     """Return the causal convolution of ``(B, C, T)``, of which memory holds token after token."""
     if not _has_convolution(hidden_states, weight, activation):
@@ -93,7 +95,7 @@ def _convolve_step(
     weight: Tensor,
     bias: Tensor | None = None,
     activation: str | None = None,
-    **_: Any,
+    **_: Argument,
 ) -> Any:
     """Continue ``_convolve`` after the tokens in ``conv_state (B, C, L)``, and update it in place."""
     before = weight.shape[-1] - 1
@@ -111,7 +113,7 @@ def _has_convolution(hidden_states: Tensor, weight: Tensor, activation: str | No
     return is_exact and activation in (None, "silu", "swish")
 
 
-_CONVOLUTIONS: dict[str, Callable[..., Any]] = {
+_CONVOLUTIONS: dict[str, AnyFunction] = {
     "causal_conv1d_fn": _convolve,
     "causal_conv1d_update": _convolve_step,
 }
@@ -144,10 +146,10 @@ def _replace_gated_norm(kind: type[nn.Module]) -> None:
 class ReplacedFunction:
     """A function of ``transformers``, computed by ours on the CPU."""
 
-    def __init__(self, before: Callable[..., Any], ours: Callable[..., Any]) -> None:
+    def __init__(self, before: AnyFunction, ours: AnyFunction) -> None:
         self.before, self.ours = before, ours
 
-    def __call__(self, *tensors: Tensor, **options: Any) -> Any:
+    def __call__(self, *tensors: Tensor, **options: Argument) -> Any:
         """Return what the layer that calls expects."""
         is_ours = tensors[0].device.type == "cpu" and all(options.get(name) is None for name in _PACKED)
         result = self.ours(*tensors, **options) if is_ours else NotImplemented
@@ -157,7 +159,7 @@ class ReplacedFunction:
 class ReplacedGlobal(ReplacedFunction):
     """A function of a module: ours for accelerated layers, the original for others."""
 
-    def __call__(self, *tensors: Tensor, **options: Any) -> Any:
+    def __call__(self, *tensors: Tensor, **options: Argument) -> Any:
         """Return what the layer that calls expects."""
         return super().__call__(*tensors, **options) if _current.accelerated else self.before(*tensors, **options)
 
@@ -177,7 +179,7 @@ class AcceleratedRecurrence(subclasses.Accelerated):
             if name.endswith("RMSNormGated"):
                 _replace_gated_norm(kind)
 
-    def forward(self, *args: Any, **options: Any) -> Any:
+    def forward(self, *args: Argument, **options: Argument) -> Any:
         """Compute the same as the original class, by our functions."""
         outer, _current.accelerated = _current.accelerated, True
         try:

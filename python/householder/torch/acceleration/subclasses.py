@@ -6,11 +6,14 @@ Such a layer keeps its data and hooks. Only its class changes, to a subclass of 
 from __future__ import annotations
 
 from types import MethodType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
 from householder.torch._base.checks import kind_of
+
+if TYPE_CHECKING:
+    from householder._base.types import Argument
 
 _subclasses: dict[tuple[type, type], type[Accelerated]] = {}
 
@@ -24,7 +27,7 @@ class Accelerated(nn.Module):
     def prepare(cls, before: type[nn.Module]) -> None:
         """Patch, once per process, the module that defines the class ``before``, if its layers need that."""
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: Argument) -> Any:
         """Name the two bases, because the subclass is in no module."""
         kind = type(self)
         return _blank, kind.__bases__, *super().__reduce_ex__(protocol)[2:]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,9 +16,12 @@ from householder.torch import _ops
 from householder.torch._base import checks
 from householder.torch._base.expressions import turn
 
+if TYPE_CHECKING:
+    from householder._base.types import ArrayLike
+
 
 @completed_by(householder.apply, "Tensor")
-def apply(u: Any, h: Tensor, *, method: str = "auto") -> Tensor:
+def apply(u: ArrayLike, h: Tensor, *, method: str = "auto") -> Tensor:
     r"""Compute ``c = W h`` for vectors in the last axis of ``h``, without forming ``W``.
 
     :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`, :math:`H(v) = I - 2 v v^* / |v|^2`. Column ``j`` of ``u``
@@ -101,7 +104,7 @@ def _apply_broadcast(u: Tensor, h: Tensor, tau: Tensor | None, form: str, transp
 
 
 @completed_by(householder.matrix, "Tensor")
-def matrix(u: Any) -> Tensor:
+def matrix(u: ArrayLike) -> Tensor:
     r"""Form :math:`W = H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})`.
 
     Examples

@@ -20,6 +20,8 @@ from householder.torch.functions import fla_kernels
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from householder._base.types import AnyArray, ArrayLike
+
 _COMPUTED = (torch.float32, torch.float64)
 _MIXED = (torch.float32, *HALF_TYPES)
 
@@ -93,7 +95,7 @@ def delta_rule(
 
 
 def run(
-    inputs: DeltaRuleInputs[Any],
+    inputs: DeltaRuleInputs[AnyArray],
     *,
     scale: float | None,
     num_householder: int,
@@ -118,7 +120,7 @@ def run(
     return o, last if validate.flag("output_final_state", output_final_state) else None
 
 
-def _fits(inputs: DeltaRuleInputs[Any], num_householder: int, erases: bool) -> bool:
+def _fits(inputs: DeltaRuleInputs[AnyArray], num_householder: int, erases: bool) -> bool:
     """Return whether shapes fit, and all tensors have one dtype that the core computes in: sequences are not packed."""
     q, k, v, beta, g, initial_state, skip, cu_seqlens = inputs
     try:
@@ -144,7 +146,7 @@ def _fits(inputs: DeltaRuleInputs[Any], num_householder: int, erases: bool) -> b
 
 
 def _checked(
-    inputs: DeltaRuleInputs[Any],
+    inputs: DeltaRuleInputs[AnyArray],
     scale: float | None,
     num_householder: int,
     normalize: bool,
@@ -172,7 +174,7 @@ def _checked(
         results = fla_kernels.delta_rule(inputs._replace(cu_seqlens=cu_seqlens), options)
     else:
         wide = [None if t is None else checks.cast(t, compute) for t in (beta, g, initial_state, skip)]
-        converted: DeltaRuleInputs[Any] = DeltaRuleInputs._make([q, k, v, *wide, cu_seqlens])
+        converted: DeltaRuleInputs[AnyArray] = DeltaRuleInputs._make([q, k, v, *wide, cu_seqlens])
         results = _ops.delta.in_place(converted, options) if in_place and initial_state is not None else None
         if results is None:
             results = _ops.delta.operator(converted, options)
@@ -180,7 +182,7 @@ def _checked(
     return o.to(q.dtype), last
 
 
-def _checked_type(q: Any, needed: Mapping[str, Any], optional: Mapping[str, Any]) -> torch.dtype:
+def _checked_type(q: ArrayLike, needed: Mapping[str, AnyArray], optional: Mapping[str, AnyArray]) -> torch.dtype:
     checks.tensor("q", q)
     if q.dtype is not torch.float64 and q.dtype not in _MIXED:
         raise TypeError(f"q has dtype {q.dtype}, expected torch.float64, {', '.join(map(str, _MIXED))}")
@@ -194,7 +196,7 @@ def _checked_type(q: Any, needed: Mapping[str, Any], optional: Mapping[str, Any]
     return compute_type(q.dtype)
 
 
-def _packed(cu_seqlens: Any, q: Tensor) -> int:
+def _packed(cu_seqlens: ArrayLike, q: Tensor) -> int:
     """Check the properties of ``cu_seqlens`` other than its values; return the number of sequences."""
     checks.tensor("cu_seqlens", cu_seqlens)
     if cu_seqlens.dtype not in (torch.int32, torch.int64):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,6 +14,7 @@ from householder.torch._ops.route import EXPRESSION, RECORDED, route
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from householder._base.types import Keywords
     from householder.torch._ops.delta import DeltaRuleInputs, DeltaRuleOptions
 
 _WIDEST = 256
@@ -42,7 +43,7 @@ def delta_rule(inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions) -> tu
     assert beta is not None
     k, v, beta = inputs.k.to(q.dtype), inputs.v.to(q.dtype), beta.float()
     gates = None if g is None else g.float()
-    others: dict[str, Any] = {
+    others: Keywords = {
         "scale": options.scale,
         "initial_state": None if initial_state is None else initial_state.float(),
         "output_final_state": True,

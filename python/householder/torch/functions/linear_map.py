@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import householder
 from householder._base import spec, validate
@@ -12,7 +12,10 @@ from householder.torch._base import checks
 from householder.torch.functions.apply import apply, matrix
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
+
+    from householder._base.types import ArrayLike
 
 
 @completed_by(householder.Reflections, "Tensor")
@@ -60,12 +63,13 @@ class Reflections(LinearMap):
         self.u, self.tau, self.phases, self.columns, self.is_adjoint = u, tau, phases, columns, False
 
     @property
-    def device(self) -> Any:
+    def device(self) -> torch.device:
         """The device of the tensors."""
-        return self.u.device
+        device: torch.device = self.u.device
+        return device
 
     @staticmethod
-    def _array(x: Any) -> Tensor:
+    def _array(x: ArrayLike) -> Tensor:
         checks.tensor("x", x)
         tensor: Tensor = x
         return tensor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor
@@ -16,6 +16,11 @@ from householder.torch._base import autocast, checks
 from householder.torch._base.dtypes import CORE_NAME
 from householder.torch._base.expressions import turn
 from householder.torch.functions import weights
+
+if TYPE_CHECKING:
+    from torch.types import Device
+
+    from householder._base.types import ArrayLike
 
 
 @completed_by(householder.factor, "Tensor")
@@ -46,7 +51,7 @@ def haar(
     m: int,
     rng: int | torch.Generator | None = None,
     dtype: torch.dtype | None = None,
-    device: Any = None,
+    device: Device = None,
     *,
     size: int | tuple[int, ...] = (),
 ) -> Tensor: ...
@@ -56,7 +61,7 @@ def haar(
     m: int | None = None,
     rng: int | torch.Generator | None = None,
     dtype: torch.dtype | None = None,
-    device: Any = None,
+    device: Device = None,
     *,
     size: int | tuple[int, ...] = (),
 ) -> Any: ...
@@ -66,7 +71,7 @@ def haar(
     m: int | None = None,
     rng: int | torch.Generator | None = None,
     dtype: torch.dtype | None = None,
-    device: Any = None,
+    device: Device = None,
     *,
     size: int | tuple[int, ...] = (),
 ) -> Tensor | tuple[Tensor, Tensor]:
@@ -99,7 +104,7 @@ def haar(
     return _tensors(householder.haar(n, m, rng, CORE_NAME[dtype], size=size), device)
 
 
-def _tensors(arrays: Any, device: Any) -> Tensor | tuple[Tensor, Tensor]:
+def _tensors(arrays: ArrayLike, device: Device) -> Tensor | tuple[Tensor, Tensor]:
     """Return reflections, or reflections and phases, as tensors."""
     if isinstance(arrays, tuple):
         u, phases = (torch.from_numpy(part).to(device) for part in arrays)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn, optim
@@ -11,6 +11,9 @@ from householder._base import norms, validate
 from householder._base.spec import reflection_count
 from householder.torch._base import checks
 from householder.torch._base.dtypes import HALF_TYPES
+
+if TYPE_CHECKING:
+    from householder._base.types import ArrayLike
 
 _MOMENTS = {"exp_avg": 1, "exp_avg_sq": 2, "max_exp_avg_sq": 2}
 _DEGREES: dict[type, dict[str, int]] = {
@@ -116,7 +119,7 @@ def renormalize_(u: Tensor, optimizer: torch.optim.Optimizer | None = None) -> T
     return u
 
 
-def _check_reflections(u: Any) -> None:
+def _check_reflections(u: ArrayLike) -> None:
     if isinstance(u, nn.Module):
         endings = ("reflections", "original", "original0")
         names = [name for name, _ in u.named_parameters() if name.endswith(endings)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import householder
 from householder._base import sequences, validate
@@ -16,10 +16,12 @@ from householder.torch._ops.rnn import RnnInputs, RnnOptions, reads_halves
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from householder._base.types import AnyArray, ArrayLike
+
 
 @completed_by(householder.rnn, "Tensor")
 def rnn(
-    u: Any,
+    u: ArrayLike,
     x: Tensor,
     h0: Tensor | None = None,
     *,
@@ -65,7 +67,7 @@ def rnn(
     return sequence(inputs, RnnOptions(nonlinearity, negative_slope, is_adjoint, reverse, form, method))
 
 
-def sequence(inputs: RnnInputs[Any], options: RnnOptions) -> tuple[Tensor, Tensor]:
+def sequence(inputs: RnnInputs[AnyArray], options: RnnOptions) -> tuple[Tensor, Tensor]:
     """Check and convert the arguments of the operation ``rnn``, and compute."""
     u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau, batch_sizes = inputs
     nonlinearity, negative_slope, transpose, reverse, form, method = options

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,9 @@ from torch import Tensor, nn
 from householder._base import validate
 from householder.torch._base import checks, expressions, tracing
 from householder.torch.layers import base
+
+if TYPE_CHECKING:
+    from torch.types import Device
 
 
 class OPLU(tracing.Opaque):
@@ -86,7 +89,7 @@ class ModReLU(base.Layer):
     """
 
     @checks.constructor
-    def __init__(self, num_moduli: int, device: Any = None, dtype: torch.dtype | None = None) -> None:
+    def __init__(self, num_moduli: int, device: Device = None, dtype: torch.dtype | None = None) -> None:
         super().__init__()
         k = validate.integer("num_moduli", num_moduli, 1)
         real = base.real_type(dtype)

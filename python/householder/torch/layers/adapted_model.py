@@ -16,6 +16,8 @@ from householder.torch.layers.adapter import OrthogonalAdapter, is_adaptable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from householder._base.types import Argument
+
 
 _SHOWN = 12
 """Names that a message lists."""
@@ -218,7 +220,7 @@ def merge_adapters(model: nn.Module) -> nn.Module:
     return model
 
 
-def _save_pretrained(model: Any, *args: Any, **options: Any) -> Any:
+def _save_pretrained(model: Any, *args: Argument, **options: Argument) -> Any:
     """Save as the model's class does, with a warning if there are adapters."""
     if any(isinstance(module, OrthogonalAdapter) for module in model.modules()):
         warnings.warn(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,9 @@ from householder.torch._base import checks, tracing, undocumented
 from householder.torch._ops.adapted import adapted_linear, can_fuse
 from householder.torch.functions.apply import apply
 from householder.torch.layers import base
+
+if TYPE_CHECKING:
+    from householder._base.types import Argument
 
 
 class OrthogonalAdapter(base.Layer):
@@ -227,7 +230,7 @@ class OrthogonalAdapter(base.Layer):
         """Read whether the weight contains W; older state dicts hold a dictionary."""
         self.merged = _tells_merged(state)
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Argument) -> None:
         reason = self._why_not(state_dict, prefix)
         if reason is None:
             super()._load_from_state_dict(state_dict, prefix, *others)

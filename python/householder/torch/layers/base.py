@@ -18,6 +18,8 @@ from householder.torch._ops.route import EAGER, route
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from householder._base.types import Argument
+
 CONSTRAINTS = ("hard", "soft")
 
 
@@ -58,7 +60,7 @@ class Layer(tracing.Opaque):
         return x if loses_digits else x.to(kind)
 
 
-def count(num_reflections: Any, features: int, largest: int) -> int:
+def count(num_reflections: Argument, features: int, largest: int) -> int:
     """Return the number of reflections of a layer.
 
     The default is an eighth of the features, and at least 32, because 32 cost little and small layers learn better with

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import floor
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,11 @@ from householder.torch._base import checks
 from householder.torch.functions.convolution import causal_convolution
 from householder.torch.functions.delta import delta_rule
 from householder.torch.layers import base
+
+if TYPE_CHECKING:
+    from torch.types import Device
+
+    from householder._base.types import Keywords
 
 # Added to the mean square of a head's output: without it, torch adds a number that depends on the dtype.
 _EPS = torch.finfo(torch.float32).eps
@@ -93,7 +98,7 @@ class DeltaNet(nn.Module):
         num_householder: int = 1,
         conv_size: int = 4,
         max_beta: float = 2.0,
-        device: Any = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
@@ -117,7 +122,7 @@ class DeltaNet(nn.Module):
         keys, values = self.num_heads * self.key_width, self.num_heads * self.value_width
         self.widths = [keys, self.num_householder * keys, self.num_householder * values]
         width = sum(self.widths)
-        where = {"device": device, "dtype": base.real_type(dtype)}
+        where: Keywords = {"device": device, "dtype": base.real_type(dtype)}
         self.projection = nn.Linear(self.hidden_size, width, bias=False, **where)
         self.convolution = ShortConvolution(width, width, self.conv_size, groups=width, bias=False, **where)
         self.beta = nn.Linear(self.hidden_size, self.num_householder * self.num_heads, **where)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,9 @@ from torch.func import functional_call
 from householder._base import validate
 from householder.torch._base import autocast, checks
 from householder.torch.layers.recurrent_layer import RecurrentLayer
+
+if TYPE_CHECKING:
+    from householder.torch._ops.operation import Context, OptionalTensor
 
 
 def last_state(rnn: RecurrentLayer, input: Tensor, hx: Tensor | None = None, *, every: int) -> Tensor:  # noqa: A002
@@ -89,7 +92,7 @@ class _LastState(Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: Context,
         rnn: RecurrentLayer,
         every: int,
         dim: int,
@@ -109,7 +112,7 @@ class _LastState(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor | None) -> tuple[Any, ...]:
+    def backward(ctx: Context, grad: Tensor | None) -> tuple[Tensor | None, ...]:
         _check_layer(ctx.rnn)
         sequence, *others = ctx.saved_tensors
         count = len(ctx.names)
@@ -118,7 +121,7 @@ class _LastState(Function):
         parts = torch.split(sequence, ctx.every, ctx.dim)
         if ctx.starts_at_zero:
             states = [None, *states]
-        grad_parts: list[Any] = []
+        grad_parts: list[OptionalTensor] = []
         for part, state in zip(reversed(parts), reversed(states), strict=True):
             with torch.enable_grad(), ctx.autocast():
                 part = part.detach().requires_grad_(ctx.needs_input_grad[3])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,9 @@ from householder._base import spec, validate
 from householder.torch._base import checks, tracing
 from householder.torch.functions import weights
 from householder.torch.layers import base
+
+if TYPE_CHECKING:
+    from torch.types import Device
 
 
 class LinearLayer(base.Layer):
@@ -68,7 +71,7 @@ class FrameLayer(LinearLayer):
         in_features: int,
         out_features: int | None = None,
         bias: bool = True,
-        device: Any = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
         *,
         num_reflections: int | None = None,

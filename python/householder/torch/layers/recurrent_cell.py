@@ -17,6 +17,9 @@ from householder.torch.functions.apply import apply, matrix
 from householder.torch.functions.rnn import sequence
 from householder.torch.layers import base, prepared_step
 
+if TYPE_CHECKING:
+    from torch.types import Device
+
 # Numbers in u up to which forming the factors of W takes less time than a single step in torch operations.
 _SMALL = 128 * 16
 
@@ -45,7 +48,7 @@ class RecurrentCell(base.Layer):
         hidden_size: int,
         bias: bool = True,
         nonlinearity: str = "leaky_relu",
-        device: Any = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
         *,
         num_reflections: int | None = None,

@@ -20,6 +20,10 @@ from householder.torch.layers.recurrent_cell import RecurrentCell, Sequences
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from torch.types import Device
+
+    from householder._base.types import Argument
+
     CellT = TypeVar("CellT", bound="RecurrentCell", covariant=True)
 
     class Cells(nn.ModuleList, Generic[CellT]):
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
         def __getitem__(self, index: slice) -> Self: ...
         @overload
         def __getitem__(self, index: int) -> CellT: ...
-        def __getitem__(self, index: Any) -> Any: ...
+        def __getitem__(self, index: Argument) -> Any: ...
         def __iter__(self) -> Iterator[CellT]: ...
 
 
@@ -65,7 +69,7 @@ class RecurrentLayer(tracing.Opaque):
         learn_h0: bool = False,
         method: str = "auto",
         proj_size: int = 0,
-        device: Any = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
@@ -135,7 +139,7 @@ class RecurrentLayer(tracing.Opaque):
                 raise AttributeError(f"{error}: matrix(layer) forms W, and cells[layer] has the parameters") from None
             raise
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Argument) -> None:
         if f"{prefix}weight_hh_l0" in state_dict:
             told = f"{prefix}weight_hh_l0 is of a torch.nn.RNN: OrthogonalRNN.from_rnn takes over its weights"
             warnings.warn(told, stacklevel=5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,11 @@ from householder._base import validate
 from householder.torch._base import checks
 from householder.torch.layers.linear import LinearLayer
 from householder.torch.layers.orthogonal import Orthogonal
+
+if TYPE_CHECKING:
+    from torch.types import Device
+
+    from householder._base.types import Keywords
 
 
 class SVDLinear(LinearLayer):
@@ -78,7 +83,7 @@ class SVDLinear(LinearLayer):
         in_features: int,
         out_features: int | None = None,
         bias: bool = True,
-        device: Any = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
         *,
         num_reflections: int | None = None,
@@ -90,7 +95,7 @@ class SVDLinear(LinearLayer):
         if not 0 <= self.margin < 1:
             raise ValueError(f"margin is {margin!r}, expected a number in [0, 1)")
         k = min(self.in_features, self.out_features)
-        options: Any = {"num_reflections": num_reflections, "method": method}
+        options: Keywords = {"num_reflections": num_reflections, "method": method}
         self.left = Orthogonal(k, self.out_features, False, device, dtype, **options)
         self.right = Orthogonal(self.in_features, k, False, device, dtype, **options)
         self.spectrum = nn.Parameter(torch.empty(k, device=device, dtype=dtype))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from householder.torch._base import checks
 from householder.torch.layers.linear import FrameLayer
 
 if TYPE_CHECKING:
     import torch
+    from torch.types import Device
+
+    from householder._base.types import Keywords
 
 
 class Unitary(FrameLayer):
@@ -73,11 +76,11 @@ class Unitary(FrameLayer):
         in_features: int,
         out_features: int | None = None,
         bias: bool = True,
-        device: Any = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
         *,
         num_reflections: int | None = None,
         method: str = "auto",
     ) -> None:
-        options: Any = {"num_reflections": num_reflections, "method": method}
+        options: Keywords = {"num_reflections": num_reflections, "method": method}
         super().__init__(in_features, out_features, bias, device, dtype, **options)

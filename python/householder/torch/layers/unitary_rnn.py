@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from householder.torch._base import checks
 from householder.torch.layers.recurrent_cell import RecurrentCell
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import torch
+    from torch.types import Device
 
     from householder.torch.layers.recurrent_layer import Cells
 
@@ -79,7 +80,7 @@ class UnitaryRNNCell(RecurrentCell):
         hidden_size: int,
         bias: bool = True,
         nonlinearity: str = "modrelu",
-        device: Any = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
         *,
         num_reflections: int | None = None,
@@ -180,7 +181,7 @@ class UnitaryRNN(RecurrentLayer):
         learn_h0: bool = False,
         method: str = "auto",
         proj_size: int = 0,
-        device: Any = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(
