@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.conftest import assert_close
+from tests.conftest import assert_close, of_arrays
 
 pytest.importorskip("jax", reason="needs jax")
 
@@ -114,7 +114,7 @@ APPLICATIONS = {
     "real": (arrays((4, 2), (3, 4)), {}),
     "adjoint, m == n": (arrays((4, 4), (3, 4)), {"transpose": True}),
     "many matrices": (arrays((2, 1, 4, 2), (3, 4)), {}),
-    "full columns": (arrays((4, 6), (3, 4)), {"shape": "full"}),
+    "full columns": (arrays((4, 6), (3, 4)), {"columns": "full"}),
     "complex": (arrays((4, 2), (3, 4), dtype="complex128"), {"phases": PHASES}),
     "complex adjoint": (arrays((4, 2), (3, 4), dtype="complex128"), {"phases": PHASES, "transpose": True}),
 }
@@ -127,17 +127,17 @@ def test_applications_are_linear_and_jax_transposes_them(operands, options, wrap
     u, h = operands
 
     def ours(h):
-        return hj.apply(u, h, **options)
+        return of_arrays(hj.apply)(u, h, **options)
 
     function = {"plain": ours, "jit": jax.jit(ours), "vmap": jax.vmap(ours)}[wrapped]
     h = jnp.stack([h, 2 * h])[:, None] if wrapped == "vmap" else h
     c = function(h)
     g = arrays(c.shape, dtype=c.dtype)[0]
     transposed = jax.linear_transpose(function, h)
-    phases, adjoint, shape = (options.get(name) for name in ("phases", "transpose", "shape"))
+    phases, adjoint, columns = (options.get(name) for name in ("phases", "transpose", "columns"))
 
     def explicit(u, h, p):
-        w = oracle.of_columns(u, None, shape) if shape else oracle.matrix(u, p)
+        w = oracle.of_columns(u, None, columns) if columns else oracle.matrix(u, p)
         return ((w.mH if adjoint else w) @ h.unsqueeze(-1)).squeeze(-1)
 
     _, (_, pulled, _) = exact(explicit, g.conj(), u, h, phases)
