@@ -172,7 +172,7 @@ def test_docstrings_list_the_names_of_the_table(name):
     thing = DESCRIBED[name]
     methods = spec.SEQUENCE_METHODS if "nonlinearity" in inspect.signature(thing).parameters else spec.METHODS
     for names, kind in parameter_entries(thing):
-        if kind.startswith("{") and {"method", "shape"} & set(names):
+        if kind.startswith("{") and {"method", "columns"} & set(names):
             assert re.findall(r'"(\w+)"', kind) == list(methods if "method" in names else spec.FORMS)
     one = rf"\b(?:{'|'.join(spec.CORE)})\b"
     for listed in re.findall(rf"{one}(?:(?:,|,? or|,? and) {one})+", inspect.getdoc(thing)):
