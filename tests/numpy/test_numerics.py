@@ -5,7 +5,7 @@ import pytest
 
 import householder as hh
 from householder import reference
-from tests.conftest import METHODS, REAL_DTYPES
+from tests.conftest import METHODS, REAL_DTYPES, product
 
 N, M, ROWS = 128, 64, 4
 WIDER = {"float32": np.float64, "float64": np.longdouble}
@@ -106,7 +106,7 @@ def formed_by_a_sequence(u, phases=None):
 
 
 @pytest.mark.slow_combinations
-@pytest.mark.parametrize("formed", [hh.matrix, formed_by_a_sequence])
+@pytest.mark.parametrize("formed", [product, formed_by_a_sequence], ids=["matrix", "sequence"])
 @pytest.mark.parametrize("size", SIZES, ids="{0[0]}x{0[1]}".format)
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 def test_a_formed_matrix_is_as_orthogonal_as_one_rounded_from_float64(size, dtype, formed):

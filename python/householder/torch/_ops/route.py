@@ -30,7 +30,10 @@ class Route(Enum):
     TRANSFORMED = auto()
     """Call ``autograd.Function`` classes that the transforms of ``torch.func`` differentiate."""
     EXPRESSION = auto()
-    """Compute in torch operations, because tensors may carry tangents."""
+    """Compute in torch operations: tensors may carry tangents, or a gradient of ``torch.func`` is being compiled.
+
+    The compiler reads no attributes of ``autograd.Function`` classes that were made at run time.
+    """
 
 
 EAGER, PROFILED, OBSERVED, COMPILED, TRANSFORMED, EXPRESSION = Route
@@ -49,7 +52,7 @@ def route() -> Route:
     if forward_level() >= 0:
         return EXPRESSION
     if torch.compiler.is_compiling():
-        return TRANSFORMED if is_differentiated() else COMPILED
+        return EXPRESSION if is_differentiated() else COMPILED
     if are_transforms_active():
         return TRANSFORMED
     if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
