@@ -38,9 +38,9 @@ CHECKS = {
 """The rows of each check."""
 WITHOUT_BOUNDS = {
     # Rules of the shapes of arrays: the core has the lengths of slices.
-    *("one_matrix", "vectors", "shape", "optional", "tau", "matrix_phases"),
+    *("one_matrix", "single", "vectors", "shape", "optional", "tau", "matrix_phases", "all_of_columns", "one_row"),
     # Rules of Python's types.
-    *("flag", "number", "seed", "kind_of", "no_mask"),
+    *("flag", "number", "scale", "seed", "kind_of", "no_mask"),
     # The core computes with both, and with every form of columns.
     *("not_both", "is_default"),
 }
