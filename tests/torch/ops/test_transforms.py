@@ -284,23 +284,65 @@ def test_dynamic_shapes_compile_once():
     assert counter.frame_count == first
 
 
-@pytest.mark.skipif(
+compiles_gradients = pytest.mark.skipif(
     torch.__version__ < TorchVersion("2.15"), reason="torch before 2.15 does not compile gradients of torch.func"
 )
-def test_compiled_transforms():
+
+NAMES_OF_COMPILED = [
+    "apply, tau",
+    "matrix",
+    "rnn, oplu",
+    "rnn, complex",
+    "delta rule, gated",
+    "linear attention, a gate a channel",
+]
+
+
+def squares(results):
+    """Return the sum of the squares of all results."""
+    return sum(y.abs().square().sum() for y in (results if isinstance(results, tuple) else (results,)))
+
+
+def gradients_of(loss):
+    return lambda *inputs: grad(loss, tuple(range(len(inputs))))(*inputs)
+
+
+TRANSFORMS = {
+    "grad": gradients_of,
+    "vmap of grad": lambda loss: vmap(gradients_of(loss)),
+    "grad of grad": lambda loss: gradients_of(lambda *inputs: squares(gradients_of(loss)(*inputs))),
+}
+
+
+@compiles_gradients
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented the batching rule")
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("name", NAMES_OF_COMPILED)
+def test_compiled_transforms(name, transform):
     torch.compiler.reset()
-    u, h = problem(4, 2, 3)
+    function, inputs = CASES[name]
+    inputs = [torch.stack([t, 2 * t]) if transform == "vmap of grad" else t for t in detached(inputs)]
+    transformed = TRANSFORMS[transform](lambda *inputs: squares(function(*inputs)))
+    compiled = torch.compile(transformed, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(*inputs), transformed(*inputs))
 
-    def gradient(u, h):
-        return grad(lambda u: ht.apply(u, h).sin().sum())(u)
 
-    torch.testing.assert_close(torch.compile(gradient, fullgraph=True, backend="aot_eager")(u, h), gradient(u, h))
-
-
+@compiles_gradients
 @pytest.mark.parametrize(
-    "name",
-    ["apply, tau", "matrix", "rnn, oplu", "rnn, complex", "delta rule, gated", "linear attention, a gate a channel"],
+    "name", [*NAMES_OF_COMPILED[:1], *[pytest.param(name, marks=pytest.mark.long) for name in NAMES_OF_COMPILED[1:]]]
 )
+def test_compiled_gradients_have_gradients(name):
+    torch.compiler.reset()
+    function, inputs = CASES[name]
+    inputs = [t.detach().requires_grad_() for t in inputs]
+    transformed = gradients_of(lambda *inputs: squares(function(*inputs)))
+    compiled = torch.compile(transformed, fullgraph=True, backend="aot_eager")
+    of_compiled, expected = (torch.autograd.grad(squares(f(*inputs)), inputs) for f in (compiled, transformed))
+    torch.testing.assert_close(of_compiled, expected)
+
+
+@pytest.mark.parametrize("name", NAMES_OF_COMPILED)
 def test_compiled_ensembles_train(name):
     torch.compiler.reset()
     function, inputs = CASES[name]

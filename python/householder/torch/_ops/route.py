@@ -32,7 +32,7 @@ class Route(Enum):
     EXPRESSION = auto()
     """Compute in torch operations: tensors may carry tangents, or a gradient of ``torch.func`` is being compiled.
 
-    The compiler reads no attributes of ``autograd.Function`` classes that were made at run time.
+    The compiler's form of an ``autograd.Function`` has no vmap rule and silently loses second derivatives.
     """
 
 
