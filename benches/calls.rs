@@ -112,14 +112,14 @@ fn delta_rules(criterion: &mut Criterion) {
         let operands = Operands::new(Sizes::new(heads, width, width), &q, &k, &v, &beta);
         let problem = Problem::new(Operands { gate: Gate::Head(&g), ..operands }).unwrap();
         let lengths = problem.lengths();
-        let [mut out, mut last, mut kept] = [lengths.out, lengths.last, lengths.kept].map(|len| vec![0.0; len]);
+        let [mut out, mut last, mut saved] = [lengths.out, lengths.last, lengths.saved].map(|len| vec![0.0; len]);
         let mut context = Context::default();
         let (name, flops) = (format!("heads={heads} width={width} T={tokens}"), 6 * heads * tokens * width * width);
         peak::bench(criterion, &format!("delta forward {name}"), flops, peak, || {
             let results = Results {
                 out: Some((&mut out).into()),
                 last: Some(&mut last),
-                kept: Some(&mut kept),
+                saved: Some(&mut saved),
                 ..Results::default()
             };
             delta::forward(&mut context, &problem, results).unwrap();
@@ -136,7 +136,7 @@ fn delta_rules(criterion: &mut Criterion) {
                 ..delta::Gradients::default()
             };
             let cotangents = delta::Cotangents { out: Some((&v).into()), last: None };
-            delta::backward(&mut context, &problem, Some(&kept), cotangents, gradients).unwrap();
+            delta::backward(&mut context, &problem, Some(&saved), cotangents, gradients).unwrap();
         });
     }
 }

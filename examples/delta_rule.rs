@@ -30,9 +30,9 @@ fn main() -> Result<(), Error> {
     let operands = Operands { scale: 1.0, ..Operands::new(Sizes::new(1, KEYS, WIDTH), &q, &k, &v, &beta) };
     let problem = Problem::new(operands)?;
     let lengths = problem.lengths();
-    let (mut out, mut last, mut kept) = (vec![0.0; lengths.out], vec![0.0; lengths.last], vec![0.0; lengths.kept]);
+    let (mut out, mut last, mut saved) = (vec![0.0; lengths.out], vec![0.0; lengths.last], vec![0.0; lengths.saved]);
     let results =
-        Results { out: Some((&mut out).into()), last: Some(&mut last), kept: Some(&mut kept), ..Results::default() };
+        Results { out: Some((&mut out).into()), last: Some(&mut last), saved: Some(&mut saved), ..Results::default() };
     delta::forward(context, &problem, results)?;
     for (token, read) in out.chunks(WIDTH).enumerate() {
         println!("token {token} reads {read:?} under the first key");
@@ -46,7 +46,7 @@ fn main() -> Result<(), Error> {
     delta::backward(
         context,
         &problem,
-        Some(&kept),
+        Some(&saved),
         cotangents,
         Gradients { v: Some((&mut grad_v).into()), ..Gradients::default() },
     )?;

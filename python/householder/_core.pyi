@@ -5,7 +5,7 @@ allocated by the caller and fully overwritten. Functions that may return ``NotIm
 for torch's dispatcher to handle: a subclass, one of another device, lazily negated or conjugated, or not row after
 row.
 
-``shape`` is ``"trapezoidal"`` or ``"full"``; with ``tau (.., m)``, for ``u (.., n, m)``, trapezoidal columns
+``form`` is ``"trapezoidal"`` or ``"full"``; with ``tau (.., m)``, for ``u (.., n, m)``, trapezoidal columns
 begin with a one that is not read.
 
 ``phases`` and their gradients are real, of the matching precision, and only for complex dtypes. ``method`` is one of
@@ -26,7 +26,7 @@ ArrayOrTensor: TypeAlias = NDArray[Any] | Tensor
 # u (.., n, m), x (.., T, B, d) or (.., rows, d), h0, input_weight, bias, phases, nonlinearity_bias, tau and
 # batch_sizes; x (T, B, d) and its like may lie at any distances between steps and between sequences
 RnnOperands: TypeAlias = Sequence[ArrayOrTensor | None]
-NativeRnnOptions: TypeAlias = Sequence[Any]  # a tuple: nonlinearity, slope, transpose, reverse, shape, method
+NativeRnnOptions: TypeAlias = Sequence[Any]  # a tuple: nonlinearity, slope, transpose, reverse, form, method
 # q (tokens, H, K), k (steps, H, K), v (steps, HV, V), beta (steps, HV) or None: nothing is erased, g (tokens, HV) or
 # (tokens, HV, K), the initial states (N, HV, K, V), and skip (HV,), which torch has; steps = tokens * reflections
 DeltaOperands: TypeAlias = Sequence[ArrayOrTensor | None]
@@ -49,7 +49,7 @@ def release_memory() -> None: ...  # what is kept for the next calls
 def xla_handlers() -> dict[str, Any]: ...  # a capsule for each handler of XLA's foreign function interface, by name
 
 @final
-class Kept:
+class Saved:
     """What ``forward``, ``matrix`` and ``rnn_forward`` leave to their backward passes: factors or W, and the tape."""
 
     is_matrix: bool
@@ -63,20 +63,20 @@ def forward(
     phases: ArrayOrTensor | None,  # (n,), shared by all matrices
     transpose: bool,
     method: str,
-    keep: bool = False,  # give what ``backward`` can use, if the method leaves anything
-    shape: str = "trapezoidal",
+    save: bool = False,  # return what ``backward`` can use, if the method saves anything
+    form: str = "trapezoidal",
     tau: ArrayOrTensor | None = None,
-) -> Kept | NotImplementedType | None: ...
+) -> Saved | NotImplementedType | None: ...
 def backward(
     u: ArrayOrTensor,
     h: ArrayOrTensor,
     grad_c: ArrayOrTensor,  # like h
-    gradients: Sequence[ArrayOrTensor | None],  # out, of u, h, phases and tau; None: not wanted
+    gradients: Sequence[ArrayOrTensor | None],  # out, of u, h, phases and tau; None: not needed
     phases: ArrayOrTensor | None,
     transpose: bool,
     method: str,
-    kept: Kept | None = None,  # of the forward call with the same u
-    shape: str = "trapezoidal",
+    saved: Saved | None = None,  # of the forward call with the same u
+    form: str = "trapezoidal",
     tau: ArrayOrTensor | None = None,
 ) -> NotImplementedType | None: ...
 def backward_in_place(
@@ -84,7 +84,7 @@ def backward_in_place(
     h: ArrayOrTensor,
     grad: ArrayOrTensor,  # like h: the gradient of W h, which becomes that of h
     grad_u: ArrayOrTensor,
-    kept: Kept | None,
+    saved: Saved | None,
 ) -> NotImplementedType | None: ...
 def forward_tape(
     u: ArrayOrTensor,  # (n, m)
@@ -97,7 +97,7 @@ def backward_tape(
     u: ArrayOrTensor,
     tape: ArrayOrTensor,
     grad_c: ArrayOrTensor,
-    gradients: Sequence[ArrayOrTensor | None],  # out, of u, h and phases; None: not wanted
+    gradients: Sequence[ArrayOrTensor | None],  # out, of u, h and phases; None: not needed
     phases: ArrayOrTensor | None,
     transpose: bool,
 ) -> None: ...
@@ -109,15 +109,15 @@ def matrix(
     u: ArrayOrTensor,
     out: ArrayOrTensor,  # (.., n, n)
     phases: ArrayOrTensor | None,
-    keep: bool = False,  # for the backward call with the same u
-    shape: str = "trapezoidal",
+    save: bool = False,  # for the backward call with the same u
+    form: str = "trapezoidal",
     tau: ArrayOrTensor | None = None,
-) -> Kept | NotImplementedType | None: ...
+) -> Saved | NotImplementedType | None: ...
 def matrix_backward(
     u: ArrayOrTensor,
     grad_w: ArrayOrTensor,
     grad_u: ArrayOrTensor,
-    kept: Kept | None,  # of the forward call with the same u
+    saved: Saved | None,  # of the forward call with the same u
 ) -> NotImplementedType | None: ...
 def wy(
     u: ArrayOrTensor,  # (n, m)
@@ -163,16 +163,16 @@ def rnn_forward(
     options: NativeRnnOptions,
     h: ArrayOrTensor,  # out (.., rows, n)
     last: ArrayOrTensor | None,  # out (.., batch, n), the state in which each sequence ends
-    keep: bool,  # return what rnn_backward need not form again, and the tape: OPLU needs it, others are faster with it
-) -> Kept | NotImplementedType | None: ...
+    save: bool,  # return what rnn_backward need not form again, and the tape: OPLU needs it, others are faster with it
+) -> Saved | NotImplementedType | None: ...
 def rnn_backward(
     inputs: RnnOperands,
     options: NativeRnnOptions,
     h: ArrayOrTensor,
     grad_h: ArrayOrTensor | None,  # None: zero
     grad_last: ArrayOrTensor | None,
-    gradients: Sequence[ArrayOrTensor | None],  # out, of the inputs but batch_sizes; None: not wanted
-    kept: Kept | None,  # of the same forward call
+    gradients: Sequence[ArrayOrTensor | None],  # out, of the inputs but batch_sizes; None: not needed
+    saved: Saved | None,  # of the same forward call
 ) -> NotImplementedType | None: ...
 def convolution_forward(
     inputs: Sequence[ArrayOrTensor | None],  # x (B, T, C), weight (C, taps), bias (C,)
@@ -185,7 +185,7 @@ def convolution_backward(
     shape: Sequence[int],
     silu: bool,
     grad_out: ArrayOrTensor,
-    gradients: Sequence[ArrayOrTensor | None],  # out, of the inputs; None: not wanted
+    gradients: Sequence[ArrayOrTensor | None],  # out, of the inputs; None: not needed
 ) -> NotImplementedType | None: ...
 def gated_norm_forward(
     inputs: Sequence[ArrayOrTensor | None],  # x (N, W), z (N, W), weight (W,)
@@ -196,22 +196,22 @@ def gated_norm_backward(
     inputs: Sequence[ArrayOrTensor | None],
     options: tuple[list[int], float, bool],
     grad_out: ArrayOrTensor,
-    gradients: Sequence[ArrayOrTensor | None],  # out, of the inputs; None: not wanted
+    gradients: Sequence[ArrayOrTensor | None],  # out, of the inputs; None: not needed
 ) -> NotImplementedType | None: ...
-def delta_interval(key_width: int, value_width: int) -> int: ...  # steps from one kept state to the next
+def delta_interval(key_width: int, value_width: int) -> int: ...  # steps from one saved state to the next
 def delta_forward(
     operands: DeltaOperands,
     options: NativeDeltaOptions,
     out: ArrayOrTensor,  # (tokens, HV, V)
     last: ArrayOrTensor | None,  # (N, HV, K, V)
-    kept: ArrayOrTensor | None,  # (steps // interval, HV, K, V), for delta_backward
+    saved: ArrayOrTensor | None,  # (steps // interval, HV, K, V), for delta_backward
     in_place: bool,  # last holds the initial states
 ) -> NotImplementedType | None: ...
 def delta_backward(
     operands: DeltaOperands,
     options: NativeDeltaOptions,
-    kept: ArrayOrTensor | None,  # None: found again
+    saved: ArrayOrTensor | None,  # None: found again
     grad_out: ArrayOrTensor | None,  # None: zero
     grad_last: ArrayOrTensor | None,
-    gradients: DeltaOperands,  # out; None: not wanted
+    gradients: DeltaOperands,  # out; None: not needed
 ) -> NotImplementedType | None: ...

@@ -9,10 +9,10 @@ use crate::array::AnyArray;
 use crate::by_dtype;
 use crate::columns::Columns;
 use crate::dtype::ArrayNumber;
-use crate::kept::{Held, Kept, fitting};
 use crate::operands::{Arrays, Operands};
 use crate::options;
 use crate::refusal::{Reading, Refusal};
+use crate::saved::{AnySaved, Held, fitting};
 
 /// Slots of operands, and of the result of a forward pass. Results of a backward pass are gradients.
 pub const OPERANDS: [&str; 5] = ["u", "tau", "h", "grad_c", "phases"];
@@ -34,8 +34,8 @@ pub struct ApplyCall {
 
 impl ApplyCall {
     /// For `h (.., n)` of the type of `u`.
-    pub fn of<A: AnyArray>(u: &A, h: &A, has_tau: bool, transpose: bool, method: &str, shape: &str) -> Reading<Self> {
-        let (method, columns) = (options::method(method)?, Columns::of(u, shape, has_tau)?);
+    pub fn of<A: AnyArray>(u: &A, h: &A, has_tau: bool, transpose: bool, method: &str, form: &str) -> Reading<Self> {
+        let (method, columns) = (options::method(method)?, Columns::of(u, form, has_tau)?);
         let rows = h.len.checked_div(columns.count * columns.n).unwrap_or(0);
         let given = || Ok::<_, Refusal>(format!("got u {} and h {}", u.describe()?, h.describe()?));
         if h.dims == 0 || h.last[2] != columns.n || columns.count * rows * columns.n != h.len {
@@ -69,23 +69,23 @@ impl ApplyCall {
     }
 }
 
-/// `c`, and what is kept.
-pub fn forward(arrays: &Arrays<'_>, call: &ApplyCall, keep: bool) -> Reading<Option<Kept>> {
+/// `c`, and what is saved.
+pub fn forward(arrays: &Arrays<'_>, call: &ApplyCall, save: bool) -> Reading<Option<AnySaved>> {
     by_dtype!(arrays.dtype(H), |T| {
         let (w, h) = (call.operator::<T>(arrays)?, arrays.needed(H, "h", &call.vectors())?);
         let Some(out) = arrays.write(0, &call.vectors())? else { return Ok(None) };
         let saved = arrays.run(|context| {
-            if keep {
+            if save {
                 return apply::forward_and_save(context, &w, h, out);
             }
             apply::forward(context, &w, h, out).map(|()| None)
         })?;
-        Ok(saved.map(|saved| Kept::new(saved.is_matrix(), saved)))
+        Ok(saved.map(|saved| AnySaved::new(saved.is_matrix(), saved)))
     })
 }
 
-/// The gradients of `u`, `h`, phases and `tau`, those that are wanted.
-pub fn backward(arrays: &Arrays<'_>, call: &ApplyCall, kept: Option<&Held>) -> Reading<()> {
+/// The gradients of `u`, `h`, phases and `tau`, those that are needed.
+pub fn backward(arrays: &Arrays<'_>, call: &ApplyCall, saved: Option<&Held>) -> Reading<()> {
     by_dtype!(arrays.dtype(H), |T| {
         let (w, vectors, Columns { count, n, m, .. }) = (call.operator::<T>(arrays)?, call.vectors(), &call.columns);
         let (h, g) = (arrays.needed(H, "h", &vectors)?, arrays.needed(GRAD, "grad_c", &vectors)?);
@@ -95,18 +95,18 @@ pub fn backward(arrays: &Arrays<'_>, call: &ApplyCall, kept: Option<&Held>) -> R
             h: arrays.write(H, &vectors)?,
             phases: arrays.write(3, &[*n])?,
         };
-        let saved = fitting(kept, |saved: &Saved<T>| saved.check(&w, call.rows).is_ok());
+        let saved = fitting(saved, |saved: &Saved<T>| saved.check(&w, call.rows).is_ok());
         arrays.run(|context| apply::backward(context, &w, h, g, gradients, saved))
     })
 }
 
 /// The gradient of `W h`, in the result `grad`, becomes that of `h`. The other result is the gradient of `u`.
-pub fn backward_in_place(arrays: &Arrays<'_>, call: &ApplyCall, kept: Option<&Held>) -> Reading<()> {
+pub fn backward_in_place(arrays: &Arrays<'_>, call: &ApplyCall, saved: Option<&Held>) -> Reading<()> {
     by_dtype!(arrays.dtype(H), |T| {
         let (w, h) = (call.operator::<T>(arrays)?, arrays.needed(H, "h", &call.vectors())?);
         let grad = arrays.write(0, &call.vectors())?.unwrap_or_default();
         let gradients = Gradients { u: arrays.write(1, &call.columns.shape())?, ..Gradients::default() };
-        let saved = fitting(kept, |saved: &Saved<T>| !saved.is_matrix() && saved.check(&w, call.rows).is_ok());
+        let saved = fitting(saved, |saved: &Saved<T>| !saved.is_matrix() && saved.check(&w, call.rows).is_ok());
         arrays.run(|context| apply::backward_in_place(context, &w, h, grad, gradients, saved))
     })
 }
@@ -120,7 +120,7 @@ pub fn forward_tape(arrays: &Arrays<'_>, call: &ApplyCall) -> Reading<()> {
     })
 }
 
-/// The gradients of `u`, `h` and phases, those that are wanted.
+/// The gradients of `u`, `h` and phases, those that are needed.
 pub fn backward_tape(arrays: &Arrays<'_>, call: &ApplyCall) -> Reading<()> {
     by_dtype!(arrays.dtype(H), |T| {
         let w = call.operator::<T>(arrays)?;

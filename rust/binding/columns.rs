@@ -1,4 +1,4 @@
-//! The reflections of all problems of a call: `u (.., n, m)`, the `shape` of its columns, and `tau (.., m)`.
+//! The reflections of all problems of a call: `u (.., n, m)`, the form of its columns, and `tau (.., m)`.
 
 use householder::operator::{Form, Operator};
 
@@ -21,8 +21,8 @@ pub struct Columns {
 
 impl Columns {
     /// Those of `u`.
-    pub fn of(u: &dyn AnyArray, shape: &str, has_tau: bool) -> Reading<Self> {
-        let form = options::form(shape, has_tau)?;
+    pub fn of(u: &dyn AnyArray, form: &str, has_tau: bool) -> Reading<Self> {
+        let form = options::form(form, has_tau)?;
         let header: &Header = u;
         let [_, n, m] = header.last;
         if header.dims < 2 || n < 1 || m < 1 || (m > n && form != Form::Full) {
@@ -34,8 +34,8 @@ impl Columns {
     }
 
     /// Those of `u (count, n, m)`, which the core checks.
-    pub fn of_many([count, n, m]: [usize; 3], shape: &str, has_tau: bool) -> Reading<Self> {
-        Ok(Self { count, axes: 1, n, m, form: options::form(shape, has_tau)?, has_tau })
+    pub fn of_many([count, n, m]: [usize; 3], form: &str, has_tau: bool) -> Reading<Self> {
+        Ok(Self { count, axes: 1, n, m, form: options::form(form, has_tau)?, has_tau })
     }
 
     /// Requires the shape of `tau`.

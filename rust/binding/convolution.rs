@@ -36,7 +36,7 @@ pub fn forward(arrays: &Arrays<'_>, sizes: Sizes, silu: bool) -> Reading<()> {
     })
 }
 
-/// The gradients of `x`, the weights and the bias, those that are wanted.
+/// The gradients of `x`, the weights and the bias, those that are needed.
 pub fn backward(arrays: &Arrays<'_>, sizes: Sizes, silu: bool) -> Reading<()> {
     by_dtype!(arrays.dtype(1), real, |T| {
         let operands = operands::<T>(arrays, sizes, silu)?;

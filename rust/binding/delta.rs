@@ -14,7 +14,8 @@ use crate::operands::{Arrays, Axes, Named, Operands as _, given, named};
 use crate::refusal::{Reading, Refusal};
 
 /// Slots of operands, and of their gradients. `skip`, which XLA does not have, follows what a backward pass takes.
-pub const OPERANDS: [&str; 10] = ["q", "k", "v", "beta", "g", "initial_state", "kept", "grad_out", "grad_last", "skip"];
+pub const OPERANDS: [&str; 10] =
+    ["q", "k", "v", "beta", "g", "initial_state", "saved", "grad_out", "grad_last", "skip"];
 pub const GRADIENTS: [&str; 7] =
     ["grad_q", "grad_k", "grad_v", "grad_beta", "grad_g", "grad_initial_state", "grad_skip"];
 const SKIP: [usize; 2] = [9, 6];
@@ -29,10 +30,10 @@ pub fn slots<'x, A: AnyArray>(inputs: &'x [Option<A>], others: [Option<&'x A>; 3
 pub struct DeltaCall {
     pub sizes: Sizes,
     pub sequences: Vec<Range<usize>>,
-    /// The axes of tokens, of steps and of kept states: those of a batch, and in it.
+    /// The axes of tokens, of steps and of saved states: those of a batch, and in it.
     pub tokens: [usize; 2],
     pub steps: [usize; 2],
-    pub kept: [usize; 2],
+    pub saved: [usize; 2],
     pub by_channel: bool,
     pub scale: f64,
     pub normalize: bool,
@@ -69,10 +70,10 @@ impl DeltaCall {
         [self.tokens[0], self.tokens[1], self.sizes.value_heads, self.sizes.value_width]
     }
 
-    /// The shape of the states that are kept.
-    fn kept(&self) -> [usize; 5] {
+    /// The shape of the states that are saved.
+    fn saved(&self) -> [usize; 5] {
         let Sizes { value_heads, key_width, value_width, .. } = self.sizes;
-        [self.kept[0], self.kept[1], value_heads, key_width, value_width]
+        [self.saved[0], self.saved[1], value_heads, key_width, value_width]
     }
 
     fn problem<T: ArrayNumber + Exponential>(self, operands: &Arrays<'_>) -> Reading<Problem<'static, T>> {
@@ -104,14 +105,14 @@ pub fn forward(arrays: &Arrays<'_>, call: DeltaCall, in_place: bool) -> Reading<
             out: arrays.numbers_mut(0, &call.out())?,
             last: arrays.write(1, &call.shape(5))?,
             in_place,
-            kept: arrays.write(2, &call.kept())?,
+            saved: arrays.write(2, &call.saved())?,
         };
         let problem = call.problem::<T>(arrays)?;
         arrays.run(|context| delta::forward(context, &problem, results))
     })
 }
 
-/// Gradients of the operands, those that are wanted. Further operands are the states that the forward pass kept, and the
+/// Gradients of the operands, those that are needed. Further operands are the states that the forward pass saved, and the
 /// gradients of outputs and of final states.
 pub fn backward(arrays: &Arrays<'_>, call: DeltaCall) -> Reading<()> {
     by_dtype!(arrays.dtype(0).computed(), real, |T| {
@@ -119,18 +120,18 @@ pub fn backward(arrays: &Arrays<'_>, call: DeltaCall) -> Reading<()> {
             out: arrays.tokens(7, "grad_out", &call.out())?,
             last: arrays.read(8, "grad_last", &call.shape(5))?,
         };
-        let wanted = |slot: usize| arrays.write(slot, &call.shape(slot));
+        let place = |slot: usize| arrays.write(slot, &call.shape(slot));
         let gradients = Gradients {
-            q: wanted(0)?,
-            k: wanted(1)?,
+            q: place(0)?,
+            k: place(1)?,
             v: arrays.numbers_mut(2, &call.shape(2))?,
-            beta: wanted(3)?,
-            gate: wanted(4)?,
-            initial: wanted(5)?,
+            beta: place(3)?,
+            gate: place(4)?,
+            initial: place(5)?,
             skip: arrays.write(SKIP[1], &call.of_skip())?,
         };
-        let kept = arrays.read(6, "kept", &call.kept())?;
+        let saved = arrays.read(6, "saved", &call.saved())?;
         let problem = call.problem::<T>(arrays)?;
-        arrays.run(|context| delta::backward(context, &problem, kept, cotangents, gradients))
+        arrays.run(|context| delta::backward(context, &problem, saved, cotangents, gradients))
     })
 }

@@ -38,7 +38,7 @@ pub fn forward(arrays: &Arrays<'_>, options: NormOptions) -> Reading<()> {
     })
 }
 
-/// The gradients of rows, gates and weights, those that are wanted.
+/// The gradients of rows, gates and weights, those that are needed.
 pub fn backward(arrays: &Arrays<'_>, options: NormOptions) -> Reading<()> {
     by_dtype!(arrays.dtype(2), real, |T| {
         let (operands, shape) = (operands::<T>(arrays, options)?, options.0);

@@ -19,7 +19,6 @@ use crate::delta::{self, DeltaCall};
 use crate::dtype::DType;
 use crate::factor;
 use crate::gated_norm::{self, NormOptions};
-use crate::kept::{Held, Kept};
 #[cfg(unix)]
 use crate::loaded::Library;
 use crate::matrix;
@@ -28,6 +27,7 @@ use crate::process;
 use crate::recurrence::{self, Stepper};
 use crate::refusal::Reading;
 use crate::rnn::{self, Call, Described};
+use crate::saved::{AnySaved, Held};
 
 /// Tells builds apart: what was compiled, and by what. See `build.rs`.
 const BUILD: u64 = match u64::from_str_radix(env!("HOUSEHOLDER_BUILD"), 16) {
@@ -62,20 +62,20 @@ macro_rules! interface {
 
 interface! {
     fallible {
-        apply(arrays: &Arrays<'_>, call: &ApplyCall, keep: bool) -> Option<Kept> = apply::forward;
-        apply_backward(arrays: &Arrays<'_>, call: &ApplyCall, kept: Option<&Held>) -> () = apply::backward;
-        apply_backward_in_place(arrays: &Arrays<'_>, call: &ApplyCall, kept: Option<&Held>) -> ()
+        apply(arrays: &Arrays<'_>, call: &ApplyCall, save: bool) -> Option<AnySaved> = apply::forward;
+        apply_backward(arrays: &Arrays<'_>, call: &ApplyCall, saved: Option<&Held>) -> () = apply::backward;
+        apply_backward_in_place(arrays: &Arrays<'_>, call: &ApplyCall, saved: Option<&Held>) -> ()
             = apply::backward_in_place;
         apply_tape(arrays: &Arrays<'_>, call: &ApplyCall) -> () = apply::forward_tape;
         apply_tape_backward(arrays: &Arrays<'_>, call: &ApplyCall) -> () = apply::backward_tape;
-        matrix(arrays: &Arrays<'_>, columns: &Columns, keep: bool) -> Option<Kept> = matrix::forward;
-        matrix_backward(arrays: &Arrays<'_>, columns: &Columns, kept: Option<&Held>) -> () = matrix::backward;
+        matrix(arrays: &Arrays<'_>, columns: &Columns, save: bool) -> Option<AnySaved> = matrix::forward;
+        matrix_backward(arrays: &Arrays<'_>, columns: &Columns, saved: Option<&Held>) -> () = matrix::backward;
         compact_wy(arrays: &Arrays<'_>, columns: &Columns) -> () = factor::compact_wy;
         departure(arrays: &Arrays<'_>, n: usize) -> f64 = factor::departure;
         factors(arrays: &Arrays<'_>, shape: [usize; 2], by_columns: bool) -> f64 = factor::factors;
         constrain(u: &dyn AnyArray, soft: bool) -> () = constrain::constrain;
-        rnn(arrays: &Arrays<'_>, call: Call<'_>, keep: bool) -> Option<Kept> = rnn::forward;
-        rnn_backward(arrays: &Arrays<'_>, call: Call<'_>, kept: Option<&Held>, may_repeat: bool) -> () = rnn::backward;
+        rnn(arrays: &Arrays<'_>, call: Call<'_>, save: bool) -> Option<AnySaved> = rnn::forward;
+        rnn_backward(arrays: &Arrays<'_>, call: Call<'_>, saved: Option<&Held>, may_repeat: bool) -> () = rnn::backward;
         rnn_tape_width(dtype: DType, shape: (usize, usize), rows: usize, has: [bool; 2], names: [&str; 2]) -> usize
             = rnn::tape_width;
         recurrence(operands: &[Named<'_>; 12], sizes: rnn::Sizes, options: Described<String>, latent: Option<&dyn AnyArray>)

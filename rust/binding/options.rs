@@ -28,12 +28,12 @@ pub fn name(method: Method) -> &'static str {
 }
 
 /// The form of columns. With `tau`, trapezoidal columns are LAPACK's, which begin with a one.
-pub fn form(shape: &str, has_tau: bool) -> Reading<Form> {
-    match (shape, has_tau) {
+pub fn form(name: &str, has_tau: bool) -> Reading<Form> {
+    match (name, has_tau) {
         ("trapezoidal", false) => Ok(Form::Trapezoidal),
         ("trapezoidal", true) => Ok(Form::UnitTrapezoidal),
         ("full", _) => Ok(Form::Full),
-        _ => Err(Refusal::invalid(format!("shape: expected 'trapezoidal' or 'full', got '{shape}'"))),
+        _ => Err(Refusal::invalid(format!("columns: expected 'trapezoidal' or 'full', got '{name}'"))),
     }
 }
 

@@ -13,10 +13,10 @@ use crate::array::{AnyArray, size};
 use crate::by_dtype;
 use crate::columns::Columns;
 use crate::dtype::{ArrayNumber, DType};
-use crate::kept::{Held, Kept, fitting};
 use crate::operands::{Arrays, Axes, Named, Operands, given, named};
 use crate::options;
 use crate::refusal::{Reading, Refusal};
+use crate::saved::{AnySaved, Held, fitting};
 
 /// Slots of operands: those of both passes, then those of the backward pass.
 pub const OPERANDS: [&str; 12] =
@@ -63,7 +63,7 @@ pub struct RecurrenceOptions<'a> {
     pub slope: f64,
     pub transpose: bool,
     pub reverse: bool,
-    pub shape: &'a str,
+    pub form: &'a str,
     pub method: &'a str,
 }
 
@@ -71,8 +71,8 @@ pub struct RecurrenceOptions<'a> {
 pub type Described<S> = (S, f64, bool, bool, S, S);
 
 impl<'a, S: Deref<Target = str>> From<&'a Described<S>> for RecurrenceOptions<'a> {
-    fn from((nonlinearity, slope, transpose, reverse, shape, method): &'a Described<S>) -> Self {
-        Self { nonlinearity, slope: *slope, transpose: *transpose, reverse: *reverse, shape, method }
+    fn from((nonlinearity, slope, transpose, reverse, form, method): &'a Described<S>) -> Self {
+        Self { nonlinearity, slope: *slope, transpose: *transpose, reverse: *reverse, form, method }
     }
 }
 
@@ -150,7 +150,7 @@ impl<'a> Call<'a> {
             let text = "reverse is for sequences of one length, but batch_sizes is given: leave one of them out";
             return Err(Refusal::invalid(text));
         }
-        let columns = Columns::of(u, options.shape, tau.is_some())?;
+        let columns = Columns::of(u, options.form, tau.is_some())?;
         let [steps, batch, d] = match (batch_sizes, h0) {
             (Some(sizes), Some(h0)) => [sizes.len(), h0.last[1], x.last[2]],
             (Some(sizes), None) => [sizes.len(), sizes.first().map_or(0, |&size| size.max(0) as usize), x.last[2]],
@@ -244,25 +244,25 @@ impl Call<'_> {
     }
 }
 
-/// Results are all states, the last ones and the tape. What is kept serves the backward pass: factors, and the tape.
-pub fn forward(arrays: &Arrays<'_>, call: Call<'_>, keep: bool) -> Reading<Option<Kept>> {
+/// Results are all states, the last ones and the tape. What is saved serves the backward pass: factors, and the tape.
+pub fn forward(arrays: &Arrays<'_>, call: Call<'_>, save: bool) -> Reading<Option<AnySaved>> {
     by_dtype!(arrays.dtype(X), |T| {
         let (sizes, sequence) = call.sequence::<T>(arrays)?;
         let Some(h) = arrays.write(0, &sizes.states(sizes.columns.n))? else { return Ok(None) };
         let last = arrays.write(1, &sizes.shape(H0))?;
         let states = States { h, last, tape: arrays.write(2, &sizes.states(sequence.tape_width()?))? };
         let saved = arrays.run(|context| {
-            if keep {
+            if save {
                 return rnn::forward_and_save(context, &sequence, states).map(Some);
             }
             rnn::forward(context, &sequence, states).map(|()| None)
         })?;
-        Ok(saved.map(|saved| Kept::new(false, saved)))
+        Ok(saved.map(|saved| AnySaved::new(false, saved)))
     })
 }
 
-/// The gradients of the operands, those that are wanted. `may_repeat` the forward pass, where these need what it kept.
-pub fn backward(arrays: &Arrays<'_>, call: Call<'_>, kept: Option<&Held>, may_repeat: bool) -> Reading<()> {
+/// The gradients of the operands, those that are needed. `may_repeat` the forward pass, where these need what it saved.
+pub fn backward(arrays: &Arrays<'_>, call: Call<'_>, saved: Option<&Held>, may_repeat: bool) -> Reading<()> {
     by_dtype!(arrays.dtype(X), |T| {
         let (sizes, sequence) = call.sequence::<T>(arrays)?;
         let (n, width) = (sizes.columns.n, sequence.tape_width()?);
@@ -272,18 +272,18 @@ pub fn backward(arrays: &Arrays<'_>, call: Call<'_>, kept: Option<&Held>, may_re
             h: sizes.series(arrays, GRAD_H, n)?,
             last: arrays.read(GRAD_LAST, "grad_last", &sizes.shape(H0))?,
         };
-        let wanted = |slot: usize| arrays.write::<T>(slot, &sizes.shape(slot));
+        let place = |slot: usize| arrays.write::<T>(slot, &sizes.shape(slot));
         let gradients = SequenceGradients {
-            u: wanted(0)?,
-            x: wanted(X)?,
-            h0: wanted(H0)?,
-            input_weight: wanted(INPUT_WEIGHT)?,
-            bias: wanted(BIAS)?,
+            u: place(0)?,
+            x: place(X)?,
+            h0: place(H0)?,
+            input_weight: place(INPUT_WEIGHT)?,
+            bias: place(BIAS)?,
             tau: arrays.write(TAU, &sizes.shape(TAU))?,
             phases: arrays.write(PHASES, &sizes.shape(PHASES))?,
             activation_bias: arrays.write(NONLINEARITY_BIAS, &sizes.shape(NONLINEARITY_BIAS))?,
         };
-        let saved = fitting(kept, |saved: &Saved<T>| saved.check(&sequence).is_ok());
+        let saved = fitting(saved, |saved: &Saved<T>| saved.check(&sequence).is_ok());
         // Its derivative is not a function of the states.
         let repeats = may_repeat && saved.is_none() && matches!(sequence.activation, Activation::Oplu);
         arrays.run(|context| {

@@ -92,7 +92,7 @@ compiled! {
     RealOperations for f32 f64, where Self: Exponential {
         fn delta(context: &mut Context<'_>, problem: &delta::Problem<'_, Self>, results: delta::Results<'_, Self>)
             -> Result<()> = delta::forward::run;
-        fn delta_backward(context: &mut Context<'_>, problem: &delta::Problem<'_, Self>, kept: Option<&[Self]>,
+        fn delta_backward(context: &mut Context<'_>, problem: &delta::Problem<'_, Self>, saved: Option<&[Self]>,
             cotangents: delta::Cotangents<'_, Self>, gradients: delta::Gradients<'_, Self>) -> Result<()>
             = delta::backward::run;
         fn convolution(context: &mut Context<'_>, operands: convolution::Operands<'_, Self>, out: NumbersMut<'_, Self>)

@@ -6,11 +6,11 @@ use pyo3::prelude::*;
 
 use crate::array::Array;
 use crate::call::{attempt, returned};
-use crate::kept::{PyKept, held};
 use crate::library::library;
+use crate::saved::{PySaved, held};
 
 #[pyfunction]
-#[pyo3(signature = (u, h, out, phases, transpose, method, keep=false, shape="trapezoidal", tau=None))]
+#[pyo3(signature = (u, h, out, phases, transpose, method, save=false, form="trapezoidal", tau=None))]
 pub fn forward(
     u: &Bound<'_, PyAny>,
     h: &Bound<'_, PyAny>,
@@ -18,14 +18,14 @@ pub fn forward(
     phases: Option<&Bound<'_, PyAny>>,
     transpose: bool,
     method: &str,
-    keep: bool,
-    shape: &str,
+    save: bool,
+    form: &str,
     tau: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
     attempt(u.py(), || {
         let (u, tau, h) = (Array::read(u)?, Array::optional(tau)?, Array::read(h)?);
         let (out, phases) = (Array::read(out)?, Array::optional(phases)?);
-        let call = ApplyCall::of(&u, &h, tau.is_some(), transpose, method, shape)?;
+        let call = ApplyCall::of(&u, &h, tau.is_some(), transpose, method, form)?;
         call.columns.require_tau(&u, tau.as_ref())?;
         Ok((library().apply)(
             &Arrays::new(
@@ -33,14 +33,14 @@ pub fn forward(
                 &[("out", Some(&out))],
             )?,
             &call,
-            keep,
+            save,
         )?
-        .map(PyKept::from))
+        .map(PySaved::from))
     })
 }
 
 #[pyfunction]
-#[pyo3(signature = (u, h, grad_c, gradients, phases, transpose, method, kept=None, shape="trapezoidal", tau=None))]
+#[pyo3(signature = (u, h, grad_c, gradients, phases, transpose, method, saved=None, form="trapezoidal", tau=None))]
 pub fn backward(
     u: &Bound<'_, PyAny>,
     h: &Bound<'_, PyAny>,
@@ -49,19 +49,19 @@ pub fn backward(
     phases: Option<&Bound<'_, PyAny>>,
     transpose: bool,
     method: &str,
-    kept: Option<&Bound<'_, PyKept>>,
-    shape: &str,
+    saved: Option<&Bound<'_, PySaved>>,
+    form: &str,
     tau: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
     attempt(u.py(), || {
         let (u, tau, h) = (Array::read(u)?, Array::optional(tau)?, Array::read(h)?);
         let (grad_c, phases) = (Array::read(grad_c)?, Array::optional(phases)?);
-        let call = ApplyCall::of(&u, &h, tau.is_some(), transpose, method, shape)?;
+        let call = ApplyCall::of(&u, &h, tau.is_some(), transpose, method, form)?;
         call.columns.require_tau(&u, tau.as_ref())?;
         let operands = named(OPERANDS, [Some(&u), tau.as_ref(), Some(&h), Some(&grad_c), phases.as_ref()]);
         let [grad_u, grad_h, grad_phases, grad_tau] = &Array::each(&gradients)?;
         let results = [grad_u, grad_tau, grad_h, grad_phases].map(Option::as_ref);
-        (library().apply_backward)(&Arrays::new(&operands, &named(GRADIENTS, results))?, &call, held(kept))
+        (library().apply_backward)(&Arrays::new(&operands, &named(GRADIENTS, results))?, &call, held(saved))
     })
 }
 
@@ -72,7 +72,7 @@ pub fn backward_in_place(
     h: &Bound<'_, PyAny>,
     grad: &Bound<'_, PyAny>,
     grad_u: &Bound<'_, PyAny>,
-    kept: Option<&Bound<'_, PyKept>>,
+    saved: Option<&Bound<'_, PySaved>>,
 ) -> PyResult<Py<PyAny>> {
     attempt(u.py(), || {
         let (u, h, grad, grad_u) = (Array::read(u)?, Array::read(h)?, Array::read(grad)?, Array::read(grad_u)?);
@@ -81,7 +81,7 @@ pub fn backward_in_place(
         (library().apply_backward_in_place)(
             &Arrays::new(&operands, &[("grad", Some(&grad)), ("grad_u", Some(&grad_u))])?,
             &call,
-            held(kept),
+            held(saved),
         )
     })
 }

@@ -25,14 +25,14 @@ fn call((sizes, offsets, by_channel, scale, normalize): DeltaOptions) -> Reading
         sequences: offsets.windows(2).map(|pair| pair[0]..pair[1]).collect(),
         tokens: [1, tokens],
         steps: [1, steps],
-        kept: [1, steps / delta::interval(key_width, value_width)?],
+        saved: [1, steps / delta::interval(key_width, value_width)?],
         by_channel,
         scale,
         normalize,
     })
 }
 
-/// Steps between two states that the forward pass keeps.
+/// Steps between two states that the forward pass saves.
 #[pyfunction]
 pub fn delta_interval(key_width: usize, value_width: usize) -> PyResult<usize> {
     returned(|| Ok(delta::interval(key_width, value_width)?))
@@ -45,13 +45,13 @@ pub fn delta_forward(
     options: DeltaOptions,
     out: &Bound<'_, PyAny>,
     last: Option<&Bound<'_, PyAny>>,
-    kept: Option<&Bound<'_, PyAny>>,
+    saved: Option<&Bound<'_, PyAny>>,
     in_place: bool,
 ) -> PyResult<Py<PyAny>> {
     attempt(py, || {
         let (operands, call) = (Array::each(&operands)?, call(options)?);
-        let (out, last, kept) = (Array::read(out)?, Array::optional(last)?, Array::optional(kept)?);
-        let results = named(["out", "last", "kept"], [Some(&out), last.as_ref(), kept.as_ref()]);
+        let (out, last, saved) = (Array::read(out)?, Array::optional(last)?, Array::optional(saved)?);
+        let results = named(["out", "last", "saved"], [Some(&out), last.as_ref(), saved.as_ref()]);
         (library().delta_rule)(&Arrays::new(&slots(&operands, [None; 3]), &results)?, call, in_place)
     })
 }
@@ -61,14 +61,14 @@ pub fn delta_backward(
     py: Python<'_>,
     operands: DeltaArrays<'_>,
     options: DeltaOptions,
-    kept: Option<&Bound<'_, PyAny>>,
+    saved: Option<&Bound<'_, PyAny>>,
     grad_out: Option<&Bound<'_, PyAny>>,
     grad_last: Option<&Bound<'_, PyAny>>,
     gradients: DeltaArrays<'_>,
 ) -> PyResult<Py<PyAny>> {
     attempt(py, || {
         let (operands, call) = (Array::each(&operands)?, call(options)?);
-        let others = [Array::optional(kept)?, Array::optional(grad_out)?, Array::optional(grad_last)?];
+        let others = [Array::optional(saved)?, Array::optional(grad_out)?, Array::optional(grad_last)?];
         let gradients = Array::each(&gradients)?;
         let others = others.each_ref().map(Option::as_ref);
         (library().delta_rule_backward)(&Arrays::new(&slots(&operands, others), &each(GRADIENTS, &gradients))?, call)

@@ -10,10 +10,10 @@ mod cuda;
 mod delta;
 mod factor;
 mod gated_norm;
-mod kept;
 mod library;
 mod matrix;
 mod recurrence;
+mod saved;
 mod sequence;
 mod xla;
 
@@ -33,11 +33,11 @@ mod _core {
         factor::{departure, factor, wy},
         gated_norm::{gated_norm_backward, gated_norm_forward},
         get_num_threads, instruction_set,
-        kept::PyKept,
         matrix::{matrix, matrix_backward},
         plan,
         recurrence::PyRecurrence,
         release_memory,
+        saved::PySaved,
         sequence::{rnn_backward, rnn_forward, rnn_tape_width},
         set_num_threads, share_torch_threads,
         xla::xla_handlers,

@@ -7,30 +7,30 @@ use pyo3::prelude::*;
 
 use crate::array::Array;
 use crate::call::attempt;
-use crate::kept::{PyKept, held};
 use crate::library::library;
+use crate::saved::{PySaved, held};
 
 #[pyfunction]
-#[pyo3(signature = (u, out, phases, keep=false, shape="trapezoidal", tau=None))]
+#[pyo3(signature = (u, out, phases, save=false, form="trapezoidal", tau=None))]
 pub fn matrix(
     u: &Bound<'_, PyAny>,
     out: &Bound<'_, PyAny>,
     phases: Option<&Bound<'_, PyAny>>,
-    keep: bool,
-    shape: &str,
+    save: bool,
+    form: &str,
     tau: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
     attempt(u.py(), || {
         let (u, out) = (Array::read(u)?, Array::read(out)?);
         let (phases, tau) = (Array::optional(phases)?, Array::optional(tau)?);
-        let columns = Columns::of(&u, shape, tau.is_some())?;
+        let columns = Columns::of(&u, form, tau.is_some())?;
         columns.require_tau(&u, tau.as_ref())?;
         Ok((library().matrix)(
             &Arrays::new(&named(OPERANDS, [Some(&u), None, tau.as_ref(), phases.as_ref()]), &[("out", Some(&out))])?,
             &columns,
-            keep,
+            save,
         )?
-        .map(PyKept::from))
+        .map(PySaved::from))
     })
 }
 
@@ -39,7 +39,7 @@ pub fn matrix_backward(
     u: &Bound<'_, PyAny>,
     grad_w: &Bound<'_, PyAny>,
     grad_u: &Bound<'_, PyAny>,
-    kept: Option<&Bound<'_, PyKept>>,
+    saved: Option<&Bound<'_, PySaved>>,
 ) -> PyResult<Py<PyAny>> {
     attempt(u.py(), || {
         let (u, grad_w, grad_u) = (Array::read(u)?, Array::read(grad_w)?, Array::read(grad_u)?);
@@ -47,7 +47,7 @@ pub fn matrix_backward(
         (library().matrix_backward)(
             &Arrays::new(&named(OPERANDS, [Some(&u), Some(&grad_w)]), &[("grad_u", Some(&grad_u))])?,
             &columns,
-            held(kept),
+            held(saved),
         )
     })
 }

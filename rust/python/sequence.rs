@@ -9,8 +9,8 @@ use pyo3::pybacked::PyBackedStr;
 
 use crate::array::Array;
 use crate::call::{attempt, returned};
-use crate::kept::{PyKept, held};
 use crate::library::library;
+use crate::saved::{PySaved, held};
 
 /// `u, x, h0, input_weight, bias, phases, nonlinearity_bias, tau` and `batch_sizes`.
 pub type PyInputs<'py> = [Option<Bound<'py, PyAny>>; 9];
@@ -46,7 +46,7 @@ pub fn rnn_tape_width(
     })
 }
 
-/// All states, and in `last` those in which sequences end. What is kept serves the backward pass: factors, and the tape.
+/// All states, and in `last` those in which sequences end. What is saved serves the backward pass: factors, and the tape.
 #[pyfunction]
 pub fn rnn_forward(
     py: Python<'_>,
@@ -54,13 +54,13 @@ pub fn rnn_forward(
     options: PyDescribed,
     h: &Bound<'_, PyAny>,
     last: Option<&Bound<'_, PyAny>>,
-    keep: bool,
+    save: bool,
 ) -> PyResult<Py<PyAny>> {
     attempt(py, || {
         let (inputs, call) = read(&inputs, &options)?;
         let (h, last) = (Array::read(h)?, Array::optional(last)?);
         let results = named(["h", "last", "tape"], [Some(&h), last.as_ref(), None]);
-        Ok((library().rnn)(&Arrays::new(&operands(&inputs, [None; 4]), &results)?, call, keep)?.map(PyKept::from))
+        Ok((library().rnn)(&Arrays::new(&operands(&inputs, [None; 4]), &results)?, call, save)?.map(PySaved::from))
     })
 }
 
@@ -74,13 +74,13 @@ pub fn rnn_backward(
     grad_h: Option<&Bound<'_, PyAny>>,
     grad_last: Option<&Bound<'_, PyAny>>,
     gradients: [Option<Bound<'_, PyAny>>; 8],
-    kept: Option<&Bound<'_, PyKept>>,
+    saved: Option<&Bound<'_, PySaved>>,
 ) -> PyResult<Py<PyAny>> {
     attempt(py, || {
         let (inputs, call) = read(&inputs, &options)?;
         let (h, grad_h, grad_last) = (Array::read(h)?, Array::optional(grad_h)?, Array::optional(grad_last)?);
         let operands = operands(&inputs, [Some(&h), None, grad_h.as_ref(), grad_last.as_ref()]);
         let gradients = Array::each(&gradients)?;
-        (library().rnn_backward)(&Arrays::new(&operands, &each(GRADIENTS, &gradients))?, call, held(kept), false)
+        (library().rnn_backward)(&Arrays::new(&operands, &each(GRADIENTS, &gradients))?, call, held(saved), false)
     })
 }

@@ -31,7 +31,7 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Tensors> {
     Ok(vec![Some(y.into())])
 }
 
-/// The gradients of `x`, the weights and the bias, those that are wanted.
+/// The gradients of `x`, the weights and the bias, those that are needed.
 pub fn backward(arguments: &mut Arguments) -> Reading<Tensors> {
     let (x, weight, bias, grad_y) = (arguments.tensor(), arguments.tensor(), arguments.optional(), arguments.tensor());
     let (wants, silu) = (arguments.flags::<3>(), arguments.flag());

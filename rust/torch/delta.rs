@@ -43,7 +43,7 @@ fn call(
         sequences: sequences(offsets.as_ref(), batch, tokens)?,
         tokens: [batch, tokens],
         steps: [batch, tokens.saturating_mul(reflections)],
-        kept: [1, steps / core::interval(key_width, value_width)?],
+        saved: [1, steps / core::interval(key_width, value_width)?],
         by_channel: g.as_ref().is_some_and(|g| g.dims == 4),
         scale,
         normalize,
@@ -72,26 +72,26 @@ fn sequences(offsets: Option<&Laid>, batch: usize, tokens: usize) -> Reading<Vec
 /// Outputs, final states, and the states that the backward pass begins its segments with.
 pub fn forward(arguments: &mut Arguments) -> Reading<Tensors> {
     let given = [arguments.tensor(), arguments.tensor(), arguments.tensor()];
-    let (others, keep) = (arguments.optionals(), arguments.flag());
+    let (others, save) = (arguments.optionals(), arguments.flag());
     let (scale, reflections, normalize) = (arguments.real(), arguments.integer(), arguments.flag());
     let inputs = laid_out(given, others)?;
     let (call, dtype) = call(&inputs, scale, reflections, normalize)?;
     let states = |count: usize| Laid::empty(&[&[count], &call.shape(5)[1..]].concat(), dtype.computed());
     let (out, last) = (Laid::empty(&call.out(), dtype)?, states(call.sequences.len())?);
-    let kept = states(if keep { call.kept[1] } else { 0 })?;
-    let results = named(["out", "last", "kept"], [Some(&out), Some(&last), Some(&kept).filter(|_| keep)]);
+    let saved = states(if save { call.saved[1] } else { 0 })?;
+    let results = named(["out", "last", "saved"], [Some(&out), Some(&last), Some(&saved).filter(|_| save)]);
     let operands = slots(&inputs[..GRADIENTS.len()], [None; 3]);
     delta::forward(&Arrays::with_new_results(&operands, &results), call, false)?;
-    Ok(self::results([out, last, kept].map(Some)))
+    Ok(self::results([out, last, saved].map(Some)))
 }
 
-/// The gradients of the operands but the offsets, those that are wanted.
+/// The gradients of the operands but the offsets, those that are needed.
 pub fn backward(arguments: &mut Arguments) -> Reading<Tensors> {
     let given = [arguments.tensor(), arguments.tensor(), arguments.tensor()];
     let (others, states, wants) = (arguments.optionals(), arguments.optionals::<3>(), arguments.flags::<7>());
     let (scale, reflections, normalize) = (arguments.real(), arguments.integer(), arguments.flag());
-    let (inputs, [kept, grad_out, grad_last]) = (laid_out(given, others)?, states);
-    let states = [optional(kept)?, optional(grad_out)?, optional(grad_last)?];
+    let (inputs, [saved, grad_out, grad_last]) = (laid_out(given, others)?, states);
+    let states = [optional(saved)?, optional(grad_out)?, optional(grad_last)?];
     let (call, dtype) = call(&inputs, scale, reflections, normalize)?;
     let [wants_q, wants_k, others @ ..] = wants?;
     let [v, beta, g, initial, skip] = others;

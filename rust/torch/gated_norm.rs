@@ -25,7 +25,7 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Tensors> {
     Ok(vec![Some(y.into())])
 }
 
-/// The gradients of rows, gates and weights, those that are wanted.
+/// The gradients of rows, gates and weights, those that are needed.
 pub fn backward(arguments: &mut Arguments) -> Reading<Tensors> {
     let (x, z, weight, grad_y) = (arguments.tensor(), arguments.tensor(), arguments.tensor(), arguments.tensor());
     let (wants, epsilon, silu) = (arguments.flags::<3>(), arguments.real(), arguments.flag());

@@ -12,13 +12,13 @@ mod convolution;
 mod delta;
 mod dtype;
 mod gated_norm;
-mod kept;
 mod kernel;
 mod matrix;
 #[allow(dead_code)] // only the core uses `Once::get`
 #[path = "../core/memory/once.rs"]
 mod once;
 mod rnn;
+mod saved;
 mod signals;
 mod tensor;
 
@@ -39,46 +39,46 @@ type Registration = (&'static CStr, &'static CStr, Kernel);
 static OPERATORS: [Registration; 12] = [
     (
         c"apply",
-        c"apply(Tensor u, Tensor h, Tensor? tau, bool keep, bool transpose, str method, str shape) -> (Tensor, Tensor)",
+        c"apply(Tensor u, Tensor h, Tensor? tau, bool save, bool transpose, str method, str form) -> (Tensor, Tensor)",
         entry!(apply::forward),
     ),
     (
         c"apply_backward",
-        c"apply_backward(Tensor u, Tensor h, Tensor? tau, Tensor? kept, Tensor grad_c, bool[] wanted, bool transpose, \
-          str method, str shape) -> (Tensor, Tensor, Tensor)",
+        c"apply_backward(Tensor u, Tensor h, Tensor? tau, Tensor? saved, Tensor grad_c, bool[] needs_grad, bool transpose, \
+          str method, str form) -> (Tensor, Tensor, Tensor)",
         entry!(apply::backward),
     ),
-    (c"matrix", c"matrix(Tensor u, bool keep) -> (Tensor, Tensor)", entry!(matrix::forward)),
+    (c"matrix", c"matrix(Tensor u, bool save) -> (Tensor, Tensor)", entry!(matrix::forward)),
     (
         c"matrix_backward",
-        c"matrix_backward(Tensor u, Tensor? kept, Tensor grad_w, bool[] wanted) -> Tensor",
+        c"matrix_backward(Tensor u, Tensor? saved, Tensor grad_w, bool[] needs_grad) -> Tensor",
         entry!(matrix::backward),
     ),
     (
         c"rnn",
         c"rnn(Tensor u, Tensor x, Tensor? h0, Tensor? input_weight, Tensor? bias, Tensor? phases, \
-          Tensor? nonlinearity_bias, Tensor? tau, Tensor? batch_sizes, bool keep, str nonlinearity, float negative_slope, \
-          bool transpose, bool reverse, str shape, str method) -> (Tensor, Tensor, Tensor)",
+          Tensor? nonlinearity_bias, Tensor? tau, Tensor? batch_sizes, bool save, str nonlinearity, float negative_slope, \
+          bool transpose, bool reverse, str form, str method) -> (Tensor, Tensor, Tensor)",
         entry!(rnn::forward),
     ),
     (
         c"rnn_backward",
         c"rnn_backward(Tensor u, Tensor x, Tensor? h0, Tensor? input_weight, Tensor? bias, Tensor? phases, \
-          Tensor? nonlinearity_bias, Tensor? tau, Tensor? batch_sizes, Tensor h, Tensor? tape, Tensor? grad_h, \
-          Tensor? grad_last, bool[] wanted, str nonlinearity, float negative_slope, bool transpose, bool reverse, \
-          str shape, str method) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+          Tensor? nonlinearity_bias, Tensor? tau, Tensor? batch_sizes, Tensor h, Tensor? saved, Tensor? grad_h, \
+          Tensor? grad_last, bool[] needs_grad, str nonlinearity, float negative_slope, bool transpose, bool reverse, \
+          str form, str method) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
         entry!(rnn::backward),
     ),
     (
         c"delta_rule",
         c"delta_rule(Tensor q, Tensor k, Tensor v, Tensor? beta, Tensor? g, Tensor? initial_state, Tensor? skip, \
-          Tensor? cu_seqlens, bool keep, float scale, int reflections, bool normalize) -> (Tensor, Tensor, Tensor)",
+          Tensor? cu_seqlens, bool save, float scale, int reflections, bool normalize) -> (Tensor, Tensor, Tensor)",
         entry!(delta::forward),
     ),
     (
         c"delta_rule_backward",
         c"delta_rule_backward(Tensor q, Tensor k, Tensor v, Tensor? beta, Tensor? g, Tensor? initial_state, \
-          Tensor? skip, Tensor? cu_seqlens, Tensor? kept, Tensor? grad_o, Tensor? grad_last, bool[] wanted, float scale, \
+          Tensor? skip, Tensor? cu_seqlens, Tensor? saved, Tensor? grad_o, Tensor? grad_last, bool[] needs_grad, float scale, \
           int reflections, bool normalize) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
         entry!(delta::backward),
     ),
@@ -89,7 +89,7 @@ static OPERATORS: [Registration; 12] = [
     ),
     (
         c"causal_convolution_backward",
-        c"causal_convolution_backward(Tensor x, Tensor weight, Tensor? bias, Tensor grad_y, bool[] wanted, bool silu) \
+        c"causal_convolution_backward(Tensor x, Tensor weight, Tensor? bias, Tensor grad_y, bool[] needs_grad, bool silu) \
           -> (Tensor, Tensor, Tensor)",
         entry!(convolution::backward),
     ),
@@ -100,7 +100,7 @@ static OPERATORS: [Registration; 12] = [
     ),
     (
         c"gated_norm_backward",
-        c"gated_norm_backward(Tensor x, Tensor z, Tensor weight, Tensor grad_y, bool[] wanted, float epsilon, bool silu) \
+        c"gated_norm_backward(Tensor x, Tensor z, Tensor weight, Tensor grad_y, bool[] needs_grad, float epsilon, bool silu) \
           -> (Tensor, Tensor, Tensor)",
         entry!(gated_norm::backward),
     ),
@@ -126,10 +126,10 @@ pub extern "C" fn householder_torch_register_kernels() -> *const c_char {
     told(OUTCOME.get_or_init(|| implement().map_err(|refusal| raised(refusal).1)))
 }
 
-/// Whether the forward operators return a tensor for what they keep, if they are asked to keep it: 1 if so, else 0.
+/// Whether the forward operators return a tensor for what they save, if they are asked to save it: 1 if so, else 0.
 #[unsafe(no_mangle)]
-pub extern "C" fn householder_torch_can_keep() -> c_int {
-    c_int::from(kept::is_possible())
+pub extern "C" fn householder_torch_can_save() -> c_int {
+    c_int::from(saved::is_possible())
 }
 
 /// The kind of an error that a kernel of this thread has just raised, by its text: 0 `RuntimeError`, 1 `ValueError`,

@@ -6,15 +6,15 @@ use householder_binding::rnn::{self, Call, Described, GRADIENTS, H, H0, Inputs, 
 
 use crate::arguments::Arguments;
 use crate::dtype::name;
-use crate::kept;
 use crate::kernel::{Tensors, results};
+use crate::saved;
 use crate::tensor::{Laid, Tensor, gradients, optional, tuple};
 
 fn described(arguments: &mut Arguments) -> Reading<Described<String>> {
     let (nonlinearity, slope) = (arguments.text(), arguments.real());
     let (transpose, reverse) = (arguments.flag(), arguments.flag());
-    let (shape, method) = (arguments.text(), arguments.text());
-    Ok((nonlinearity?, slope, transpose, reverse, shape?, method?))
+    let (form, method) = (arguments.text(), arguments.text());
+    Ok((nonlinearity?, slope, transpose, reverse, form?, method?))
 }
 
 fn laid_out(u: Tensor, x: Tensor, others: [Option<Tensor>; 7]) -> Reading<Inputs<Laid>> {
@@ -25,10 +25,10 @@ fn laid_out(u: Tensor, x: Tensor, others: [Option<Tensor>; 7]) -> Reading<Inputs
     Ok(inputs)
 }
 
-/// All states, the last ones, and what is kept.
+/// All states, the last ones, and what is saved.
 pub fn forward(arguments: &mut Arguments) -> Reading<Tensors> {
-    let (u, x, others, keep) = (arguments.tensor(), arguments.tensor(), arguments.optionals(), arguments.flag());
-    let (described, inputs, keep) = (described(arguments)?, laid_out(u, x, others)?, keep && kept::is_possible());
+    let (u, x, others, save) = (arguments.tensor(), arguments.tensor(), arguments.optionals(), arguments.flag());
+    let (described, inputs, save) = (described(arguments)?, laid_out(u, x, others)?, save && saved::is_possible());
     let call = Call::of(&inputs, (&described).into())?;
     call.require(&inputs)?;
     let [Some(u), Some(x), ..] = &inputs else { unreachable!("a call has both") };
@@ -36,16 +36,16 @@ pub fn forward(arguments: &mut Arguments) -> Reading<Tensors> {
     let h = Laid::empty(&[&x.shape()[..x.dims - 1], &[n]].concat(), x.dtype)?;
     let last = Laid::empty(&[&u.shape()[..axes], &[call.sizes.batch, n]].concat(), u.dtype)?;
     let results = named(["h", "last", "tape"], [Some(&h), Some(&last)]);
-    let kept = rnn::forward(&Arrays::with_new_results(&operands(&inputs, [None; 4]), &results), call, keep)?;
-    Ok(vec![Some(h.into()), Some(last.into()), Some(kept::keep(keep, kept)?)])
+    let saved = rnn::forward(&Arrays::with_new_results(&operands(&inputs, [None; 4]), &results), call, save)?;
+    Ok(vec![Some(h.into()), Some(last.into()), Some(saved::save(save, saved)?)])
 }
 
-/// The gradients of the operands but `batch_sizes`, those that are wanted.
+/// The gradients of the operands but `batch_sizes`, those that are needed.
 pub fn backward(arguments: &mut Arguments) -> Reading<Tensors> {
     let (u, x, others) = (arguments.tensor(), arguments.tensor(), arguments.optionals());
-    let (h, kept, grads) = (arguments.tensor(), arguments.optional(), arguments.optionals::<2>());
+    let (h, saved, grads) = (arguments.tensor(), arguments.optional(), arguments.optionals::<2>());
     let (wants, described) = (arguments.flags::<8>(), described(arguments)?);
-    let (inputs, h, kept, [grad_h, grad_last]) = (laid_out(u, x, others)?, h.laid_out()?, optional(kept)?, grads);
+    let (inputs, h, saved, [grad_h, grad_last]) = (laid_out(u, x, others)?, h.laid_out()?, optional(saved)?, grads);
     let call = Call::of(&inputs, (&described).into())?;
     let (grad_h, grad_last) = (optional(grad_h)?, optional(grad_last)?);
     let operands = operands(&inputs, [Some(&h), None, grad_h.as_ref(), grad_last.as_ref()]);
@@ -54,7 +54,7 @@ pub fn backward(arguments: &mut Arguments) -> Reading<Tensors> {
     rnn::backward(
         &Arrays::with_new_results(&operands, &each(GRADIENTS, &gradients)),
         call,
-        kept::find(kept.as_ref()).as_deref(),
+        saved::find(saved.as_ref()).as_deref(),
         true,
     )?;
     Ok(results(gradients))

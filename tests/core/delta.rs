@@ -236,11 +236,11 @@ fn arrays_of_other_lengths_are_refused() {
         gradient(&|gate| Gradients { gate: Some(gate), ..Gradients::default() }, given.gate.len(), "grad_g");
         gradient(&|s| Gradients { initial: Some(s), ..Gradients::default() }, lengths.last, "grad_initial_state");
     }
-    let short = lengths.kept - 1;
-    let kept = Some(&mut memory[..short]);
-    is_refused(forward(context, &problem, Results { kept, ..Results::default() }), "kept");
+    let short = lengths.saved - 1;
+    let saved = Some(&mut memory[..short]);
+    is_refused(forward(context, &problem, Results { saved, ..Results::default() }), "saved");
     let nothing = Cotangents { out: None, last: None };
-    is_refused(backward(context, &problem, Some(&memory[..short]), nothing, Gradients::default()), "kept");
+    is_refused(backward(context, &problem, Some(&memory[..short]), nothing, Gradients::default()), "saved");
     assert!(memory.iter().all(|&x| x == 1.0), "a refused call has written");
 }
 

@@ -374,11 +374,11 @@ fn of_extreme_problems_of_the_delta_rule() {
         };
         drop(delta::interval(key_width, value_width));
         let Ok(problem) = delta::Problem::new(operands) else { continue };
-        let delta::Lengths { out, last, kept } = problem.lengths();
+        let delta::Lengths { out, last, saved } = problem.lengths();
         assert_eq!(Some(out), count(&[tokens, value_heads, value_width]));
         assert_eq!(Some(last), count(&[value_heads, key_width, value_width]));
         let interval = delta::interval(key_width, value_width).unwrap();
-        assert_eq!(Some(kept), count(&[steps.saturating_sub(1) / interval, value_heads, key_width, value_width]));
+        assert_eq!(Some(saved), count(&[steps.saturating_sub(1) / interval, value_heads, key_width, value_width]));
         if tokens == 0 && value_heads.max(value_width) <= 3 {
             let outcome = in_context(|context| delta::forward(context, &problem, delta::Results::default()));
             assert!(matches!(outcome, Ok(()) | Err(Error::OutOfMemory { .. })), "{sizes:?}: {outcome:?}");

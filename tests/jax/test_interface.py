@@ -189,7 +189,7 @@ def test_errors_of_the_core_come_out_as_exceptions(shape, attributes, message):
     import householder.jax  # noqa: F401
 
     u, h = np.ones((1, 3, 2), np.float32), np.ones((1, 2, shape[1]), np.float32)
-    masks = {"given": np.int64(5), "wanted": np.int64(1), "transpose": np.bool_(False), "shape": "trapezoidal"}
+    masks = {"inputs": np.int64(5), "outputs": np.int64(1), "transpose": np.bool_(False), "form": "trapezoidal"}
     run = jax.ffi.ffi_call("householder_apply", jax.ShapeDtypeStruct((1, 2, 3), np.float32))
     with pytest.raises(jax.errors.JaxRuntimeError, match=message):
         jax.block_until_ready(run(u, h, **masks, **attributes))

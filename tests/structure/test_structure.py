@@ -217,13 +217,13 @@ ANOTHER_WORD = {
 
 
 def names_given(path: Path) -> Iterator[str]:
-    """Yield the names of parameters, functions, classes and variables, but the fields that schemas of Rust name."""
+    """Yield the names of parameters, functions, classes and variables."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.arg):
             yield node.arg
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             yield node.name
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id not in ("kept", "tape"):
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             yield node.attr

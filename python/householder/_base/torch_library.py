@@ -46,9 +46,9 @@ def is_loaded() -> bool:
     return _loaded is not None
 
 
-def can_keep() -> bool:
+def can_save() -> bool:
     """Return whether its forward operators can save: they then also return a tensor for what they saved."""
-    return _loaded is not None and bool(_loaded.householder_torch_can_keep())
+    return _loaded is not None and bool(_loaded.householder_torch_can_save())
 
 
 def original(error: RuntimeError) -> Exception:

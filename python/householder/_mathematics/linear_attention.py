@@ -139,28 +139,33 @@ def _chunks(
     else:
         both = _substitute(lib, factors, beta * xp.concat([v, k * from_start], axis=-1))
         written, erased = both[..., :values], both[..., values:]
-    states, last = _states(lib, state, decay, writing, written, erased)
+    states = _states(lib, state, decay, writing, written, erased)
     d = written if erased is None else written - erased @ states
     o = (q * from_start) @ states + xp.sum(q * k, axis=-1, keepdims=True) * d
     for i, of_queries in enumerate(scores):
         o = o + xp.reshape(_padded(lib, of_queries @ _halves(lib, d, 2**i)[0], 2**i, 0), o.shape)
-    return o, last
+    decay, states, writing, d = (x[:, :, -1, ...] for x in (decay, states, writing, d))
+    return o, decay * states + writing @ d
 
 
 def _states(
     lib: Library, state: AnyArray, decay: AnyArray, writing: AnyArray, written: AnyArray, erased: AnyArray | None
-) -> tuple[AnyArray, AnyArray]:
-    """Return the states in which the chunks begin, and the last one."""
+) -> AnyArray:
+    """Return the states in which the chunks begin; the last chunk's decay and what it writes are not used."""
+    first = state[:, :, None, :, :]
     if decay.shape[2] == 1:
-        states = state[:, :, None, :, :]
-        d = written if erased is None else written - erased @ states
-        return states, (decay * states + writing @ d)[:, :, 0, :, :]
-    if erased is None:
-        last, states = lib.scan(lambda s, a, b: (a * s + b, s), state, [decay, writing @ written], 2, False)
-    else:
-        transitions = decay * lib.eye(writing.shape[-2], decay) - writing @ erased
-        last, states = lib.scan(lambda s, a, b: (a @ s + b, s), state, [transitions, writing @ written], 2, False)
-    return states, last
+        return first
+    decay, writing, written = (x[:, :, :-1, :, :] for x in (decay, writing, written))
+    transitions = decay
+    if erased is not None:
+        transitions = decay * lib.eye(writing.shape[-2], decay) - writing @ erased[:, :, :-1, :, :]
+
+    def advance(s: AnyArray, transition: AnyArray, addition: AnyArray) -> tuple[AnyArray, AnyArray]:
+        s = (transition * s if erased is None else transition @ s) + addition
+        return s, s
+
+    _, others = lib.scan(advance, state, [transitions, writing @ written], 2, False)
+    return lib.xp.concat([first, others], axis=2)
 
 
 def _substitute(lib: Library, factors: Sequence[AnyArray], rows: AnyArray) -> AnyArray:

@@ -50,7 +50,7 @@ pub struct Operands<'a, T> {
     pub silu: bool,
 }
 
-/// Gradients of the operands, those that are wanted.
+/// Gradients of the operands, those that are needed.
 #[derive(Debug)]
 pub struct Gradients<'a, T> {
     /// Like `x`, row after row.

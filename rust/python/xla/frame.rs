@@ -1,7 +1,7 @@
 //! The arguments, results and attributes of a call, checked.
 //!
-//! An operation has slots for its operands and for its results. The attributes `given` and `wanted` are sums of `2^slot` over
-//! those that are there.
+//! An operation has slots for its operands and for its results. The attributes `inputs` and `outputs` are sums of `2^slot` over
+//! those that are present.
 
 use std::ffi::c_int;
 use std::ops::Deref;
@@ -38,15 +38,15 @@ impl<'a> Frame<'a> {
         (operands, results): ([&'static str; IN], [&'static str; OUT]),
         work: impl FnOnce(&Arrays<'_>) -> Reading<R>,
     ) -> Reading<R> {
-        let [given, wanted] = [self.integer("given")?, self.integer("wanted")?];
-        let inputs = buffers::<IN>(&self.0.arguments, given)?;
-        let outputs = buffers::<OUT>(&self.0.results, wanted)?;
+        let [inputs, outputs] = [self.integer("inputs")?, self.integer("outputs")?];
+        let inputs = buffers::<IN>(&self.0.arguments, inputs)?;
+        let outputs = buffers::<OUT>(&self.0.results, outputs)?;
         work(&Arrays::with_new_results(&each(operands, &inputs), &each(results, &outputs)))
     }
 
     /// The operand of a slot that tells sizes and type.
     fn model(&self, slot: usize) -> Reading<FrameBuffer<'a>> {
-        let operand = buffer(&self.0.arguments, self.integer("given")?, slot)?;
+        let operand = buffer(&self.0.arguments, self.integer("inputs")?, slot)?;
         operand.ok_or_else(|| Refusal::invalid(format!("operand {slot}: expected an array, got none")))
     }
 
@@ -57,7 +57,7 @@ impl<'a> Frame<'a> {
 
     /// Whether the operand of a slot is given.
     pub fn has(&self, slot: usize) -> Reading<bool> {
-        Ok(self.integer("given")? & (1 << slot) != 0)
+        Ok(self.integer("inputs")? & (1 << slot) != 0)
     }
 
     /// The shape of an operand that is always given.

@@ -11,7 +11,7 @@ use crate::library::library;
 
 /// `u (count, n, m)`, and in the slot `tau`, perhaps, `tau (count, m)`.
 fn columns(frame: &Frame<'_>, tau: usize) -> Reading<Columns> {
-    Columns::of_many(frame.shape(0)?, frame.text("shape")?, frame.has(tau)?)
+    Columns::of_many(frame.shape(0)?, frame.text("form")?, frame.has(tau)?)
 }
 
 /// `h (count, rows, n)`.
@@ -62,7 +62,7 @@ fn sequence<'a>(frame: &Frame<'a>) -> Reading<sequences::Call<'a>> {
         slope: frame.real("negative_slope")?,
         transpose: frame.flag("transpose")?,
         reverse: frame.flag("reverse")?,
-        shape: frame.text("shape")?,
+        form: frame.text("form")?,
         method: frame.text("method")?,
     };
     let is_complex = frame.dtype(0)?.is_complex();
@@ -82,7 +82,7 @@ pub fn rnn_backward(frame: &Frame<'_>) -> Reading<()> {
     })
 }
 
-/// `q (B, T, H, K)`, `v (B, T r, HV, V)`, and what else there is of the delta rule. `B` sequences keep states each.
+/// `q (B, T, H, K)`, `v (B, T r, HV, V)`, and what else there is of the delta rule. `B` sequences have states each.
 fn rule(frame: &Frame<'_>) -> Reading<delta::DeltaCall> {
     let [batch, tokens, heads, key_width] = frame.shape(0)?;
     let [_, steps, value_heads, value_width] = frame.shape(2)?;
@@ -97,7 +97,7 @@ fn rule(frame: &Frame<'_>) -> Reading<delta::DeltaCall> {
         sequences: (0..batch).map(|i| i * tokens..(i + 1) * tokens).collect(),
         tokens: [batch, tokens],
         steps: [batch, steps],
-        kept: [batch, steps.saturating_sub(1) / core::interval(key_width, value_width)?],
+        saved: [batch, steps.saturating_sub(1) / core::interval(key_width, value_width)?],
         by_channel: frame.flag("by_channel")?,
         scale: frame.real("scale")?,
         normalize: frame.flag("normalize")?,
@@ -105,7 +105,7 @@ fn rule(frame: &Frame<'_>) -> Reading<delta::DeltaCall> {
 }
 
 pub fn delta_rule(frame: &Frame<'_>) -> Reading<()> {
-    frame.run((delta::OPERANDS, ["out", "last", "kept"]), |arrays| (library().delta_rule)(arrays, rule(frame)?, false))
+    frame.run((delta::OPERANDS, ["out", "last", "saved"]), |arrays| (library().delta_rule)(arrays, rule(frame)?, false))
 }
 
 pub fn delta_rule_backward(frame: &Frame<'_>) -> Reading<()> {

@@ -140,7 +140,7 @@ impl<T: Exponential> Given<T> {
         }
     }
 
-    /// The library's results; with `keep`, the forward pass keeps states for the backward pass.
+    /// The library's results; with `keep`, the forward pass saves states for the backward pass.
     pub fn compute(&self, context: &mut Context<'_>, keep: bool) -> Found<T> {
         self.compute_from(context, keep, &self.problem(), self.grad_out.as_ref().map(Tokens::from))
     }
@@ -166,10 +166,10 @@ impl<T: Exponential> Given<T> {
             initial: unset(lengths.last),
             skip: unset(self.skip.as_ref().map_or(0, Vec::len)),
         };
-        let mut kept = unset(lengths.kept);
+        let mut saved = unset(lengths.saved);
         let Found { out, last, q, k, v, beta, gate, initial, skip } = &mut found;
-        let kept_here = keep.then_some(&mut kept[..]);
-        let results = Results { out: Some(out.into()), last: Some(last), kept: kept_here, in_place: false };
+        let kept_here = keep.then_some(&mut saved[..]);
+        let results = Results { out: Some(out.into()), last: Some(last), saved: kept_here, in_place: false };
         delta::forward(context, problem, results).expect("forward");
         let cotangents = Cotangents { out: grad_out, last: self.grad_last.as_deref() };
         let gradients = Gradients {
@@ -181,7 +181,7 @@ impl<T: Exponential> Given<T> {
             gate: Some(gate),
             initial: Some(initial),
         };
-        delta::backward(context, problem, keep.then_some(&kept), cotangents, gradients).expect("backward");
+        delta::backward(context, problem, keep.then_some(&saved), cotangents, gradients).expect("backward");
         found
     }
 

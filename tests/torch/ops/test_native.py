@@ -101,8 +101,8 @@ def test_a_function_is_declared_as_in_the_headers_of_torch(name, arguments, resu
     assert since <= version
 
 
-def test_forward_passes_can_keep_where_torch_makes_tensors_of_given_memory():
-    assert torch_library.can_keep() == (tuple(map(int, torch.__version__.split(".")[:2])) >= KEEPS)
+def test_forward_passes_can_save_where_torch_makes_tensors_of_given_memory():
+    assert torch_library.can_save() == (tuple(map(int, torch.__version__.split(".")[:2])) >= KEEPS)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads ELF")

@@ -37,7 +37,7 @@ def _expression(options: ApplyParams, u: AnyArray, tau: AnyArray, h: AnyArray) -
 
 
 def _attributes(options: ApplyParams, *_: AnyArray) -> Keywords:
-    return {"transpose": np.bool_(options.transpose), "method": options.method, "shape": options.form}
+    return {"transpose": np.bool_(options.transpose), "method": options.method, "form": options.form}
 
 
 operator = JaxOperator(

@@ -258,7 +258,7 @@ class JaxOperator:
         """Lower to the kernel; two numbers tell it which inputs are present and which outputs it fills."""
         operands = call.spread(ctx.avals_in[: sum(call.is_present)])
         attributes = self.function.attributes(call.options, *operands)
-        attributes |= {"given": _mask(inputs), "wanted": _mask(outputs)}
+        attributes |= {"inputs": _mask(inputs), "outputs": _mask(outputs)}
         return jax.ffi.ffi_lowering(f"householder_{self.function.name}{suffix}")(ctx, *arrays, **attributes)
 
 

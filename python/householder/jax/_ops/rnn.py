@@ -58,7 +58,7 @@ def _attributes(options: RnnParams, *_: AnyArray) -> Keywords:
     sizes = np.array(options.batch_sizes, np.int64)
     numbers = {"negative_slope": np.float64(options.negative_slope), "batch_sizes": sizes}
     flags = {"transpose": np.bool_(options.transpose), "reverse": np.bool_(options.reverse)}
-    names = {"nonlinearity": options.nonlinearity, "shape": options.form, "method": options.method}
+    names = {"nonlinearity": options.nonlinearity, "form": options.form, "method": options.method}
     return {**numbers, **flags, **names}
 
 

@@ -49,7 +49,7 @@ class AdaptedLinear(Function):
     def forward(ctx: Context, u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, method: str) -> Tensor:
         options = apply.ApplyOptions(False, method, "trapezoidal")
         turned, saved = apply.operator.compute(apply.ApplyInputs(u, x, None), options, True)
-        save(ctx, (u, x, weight), saved._replace(kept=None), options)
+        save(ctx, (u, x, weight), saved._replace(saved=None), options)
         return linear(turned, weight, bias)
 
     @staticmethod
@@ -76,7 +76,7 @@ class AdaptedLinear(Function):
 _function: Any = new_class("householder::adapted_linear", (AdaptedLinear,))  # the name that profiles show
 
 
-def _in_place(u: Tensor, x: Tensor, weight: Tensor, grad_y: Tensor, native: _core.Kept) -> Pulled:
+def _in_place(u: Tensor, x: Tensor, weight: Tensor, grad_y: Tensor, native: _core.Saved) -> Pulled:
     u, x = contiguous(u), contiguous(x)
     grad_x, grad_u = torch.empty_like(x), torch.empty_like(u)
     torch.mm(grad_y.reshape(-1, len(weight)), weight, out=grad_x.view(-1, len(u)))

@@ -20,7 +20,7 @@ from householder.torch._base.layout import contiguous
 from householder.torch._ops import flops
 from householder.torch._ops.batching import all_leading
 from householder.torch._ops.memory import empty_handle, require_dtype
-from householder.torch._ops.operation import BackwardArguments, Computed, NativeObject, Operation, Pulled, VmapInfo
+from householder.torch._ops.operation import Computed, NativeObject, Operation, Pulled, VmapInfo
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class ApplyOptions(NamedTuple):
 
     transpose: bool
     method: str
-    shape: str
+    form: str
 
 
 class ApplyGradients(NamedTuple):
@@ -56,7 +56,7 @@ class ApplyGradients(NamedTuple):
 class ApplySaved(NamedTuple):
     """Factors or ``W``: in an object of the core, or the form of ``u`` on CUDA."""
 
-    kept: Tensor | None = None
+    saved: Tensor | None = None
     native: NativeObject = None
 
 
@@ -71,8 +71,8 @@ class Apply(Operation):
     has_flops = True
 
     def expression(self, library: Library, inputs: ApplyInputs[Tensor], options: ApplyOptions) -> tuple[Tensor]:
-        (u, h, tau), (transpose, _, shape) = inputs, options
-        return (expressions.apply(u, h, transpose, tau, shape, library=library),)
+        (u, h, tau), (transpose, _, form) = inputs, options
+        return (expressions.apply(u, h, transpose, tau, form, library=library),)
 
     def empty_results(self, inputs: ApplyInputs[Tensor], options: ApplyOptions) -> Tensor:
         return inputs.h.new_empty(inputs.h.shape)
@@ -84,9 +84,9 @@ class Apply(Operation):
         return options._replace(transpose=not options.transpose)
 
     def cpu_forward(self, inputs: ApplyInputs[Tensor], options: ApplyOptions, save: bool) -> Computed:
-        (u, h, tau), (transpose, method, shape) = inputs, options
+        (u, h, tau), (transpose, method, form) = inputs, options
         c = torch.empty_like(h)
-        native = _core.forward(u, h, c, None, transpose, method, save, shape, tau)
+        native = _core.forward(u, h, c, None, transpose, method, save, form, tau)
         return native if native is NotImplemented else (c, ApplySaved(None, native))
 
     def cpu_backward(
@@ -97,18 +97,18 @@ class Apply(Operation):
         needs_grad: ApplyInputs[bool],
         options: ApplyOptions,
     ) -> Pulled:
-        (u, h, tau), (transpose, method, shape) = inputs, options
+        (u, h, tau), (transpose, method, form) = inputs, options
         grad_u = torch.empty_like(u) if needs_grad.u else None
         grad_h = torch.empty_like(h) if needs_grad.h else None
         grad_tau = torch.empty_like(tau) if needs_grad.tau and tau is not None else None
         room, grad_c = (grad_u, grad_h, None, grad_tau), contiguous(grads.c)
-        status = _core.backward(u, h, grad_c, room, None, transpose, method, saved.native, shape, tau)
+        status = _core.backward(u, h, grad_c, room, None, transpose, method, saved.native, form, tau)
         return status if status is NotImplemented else (grad_u, grad_h, grad_tau)
 
     def cuda_forward(self, inputs: ApplyInputs[Tensor], options: ApplyOptions, save: bool) -> Computed:
         from householder._cuda import application
 
-        require_kernel_columns(inputs.tau, options.shape)
+        require_kernel_columns(inputs.tau, options.form)
         matrices, rows = application.canonical(inputs.u, inputs.h)
         c, form = application.forward(matrices, rows, None, options.transpose, options.method)
         return c.reshape(inputs.h.shape).contiguous(), ApplySaved(None, form)
@@ -123,7 +123,7 @@ class Apply(Operation):
     ) -> Pulled:
         from householder._cuda import application
 
-        require_kernel_columns(inputs.tau, options.shape)
+        require_kernel_columns(inputs.tau, options.form)
         u, h, _ = inputs
         matrices, rows, of_rows = application.canonical(u, h, grads.c)
         transpose, method, form = options.transpose, options.method, saved.native
@@ -137,7 +137,7 @@ class Apply(Operation):
         )
 
     def reason_without_kernel(self, inputs: ApplyInputs[Tensor], options: ApplyOptions) -> str:
-        return unsupported_columns(inputs.tau, options.shape)
+        return unsupported_columns(inputs.tau, options.form)
 
     def require_unchanged(
         self, inputs: ApplyInputs[Tensor], saved: ApplySaved, grads: ApplyGradients, options: ApplyOptions
@@ -164,20 +164,9 @@ class Apply(Operation):
             return call(inputs._replace(h=inputs.h.movedim(dims.h, rows))).movedim(rows, 0)
         return call(all_leading(info, inputs, dims))
 
-    def vmap_backward(
-        self,
-        call: Callable[[BackwardArguments], Pulled],
-        info: VmapInfo,
-        dims: BackwardArguments,
-        arguments: BackwardArguments,
-    ) -> Pulled:
-        inputs = all_leading(info, arguments.inputs, dims.inputs)
-        grads = all_leading(info, arguments.grads, dims.grads)
-        return call(arguments._replace(inputs=inputs, saved=ApplySaved(), grads=grads))
-
     def flops(self, inputs: ApplyInputs[Tensor], options: ApplyOptions) -> int:
         matrices, n, k, rows = self._sizes(inputs, options)
-        method = method_of(options.method, inputs.u, rows, None, validate.is_default(inputs.tau, options.shape))
+        method = method_of(options.method, inputs.u, rows, None, validate.is_default(inputs.tau, options.form))
         return matrices * flops.application(method, n, k, rows)
 
     def backward_flops(self, inputs: ApplyInputs[Tensor], options: ApplyOptions) -> int:
@@ -188,16 +177,16 @@ class Apply(Operation):
         """Return the number of matrices, n, the number of reflections, and the rows of each matrix."""
         n, m = inputs.u.shape[-2:]
         matrices = prod(inputs.u.shape[:-2])
-        k = reflection_count(n, m, ends_in_sign=validate.is_default(inputs.tau, options.shape))
+        k = reflection_count(n, m, ends_in_sign=validate.is_default(inputs.tau, options.form))
         return matrices, n, k, inputs.h.numel() // (n * matrices) if matrices else 0
 
 
-def unsupported_columns(tau: Tensor | None, shape: str) -> str:
+def unsupported_columns(tau: Tensor | None, form: str) -> str:
     """Return why kernels for other devices cannot take such columns, or ""."""
-    return "" if validate.is_default(tau, shape) else "kernels take trapezoidal columns without tau"
+    return "" if validate.is_default(tau, form) else "kernels take trapezoidal columns without tau"
 
 
-def require_kernel_columns(tau: Tensor | None, shape: str) -> None:
+def require_kernel_columns(tau: Tensor | None, form: str) -> None:
     """Refuse columns that kernels for CUDA do not take.
 
     Raises
@@ -207,7 +196,7 @@ def require_kernel_columns(tau: Tensor | None, shape: str) -> None:
     """
     from householder._cuda.verdicts import UnusableError
 
-    if reason := unsupported_columns(tau, shape):
+    if reason := unsupported_columns(tau, form):
         raise UnusableError(reason)
 
 
@@ -220,4 +209,4 @@ def method_of(method: str, u: Tensor, rows: int, steps: int | None, is_default: 
 
 
 operator = Operator(Apply())
-"""``operator(ApplyInputs(u, h, tau), ApplyOptions(transpose, method, shape))``."""
+"""``operator(ApplyInputs(u, h, tau), ApplyOptions(transpose, method, form))``."""

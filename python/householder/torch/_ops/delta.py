@@ -64,7 +64,7 @@ class DeltaRuleGradients(NamedTuple):
 class DeltaRuleSaved(NamedTuple):
     """The states from which the backward pass starts its segments, ``(steps // interval, HV, K, V)``."""
 
-    kept: Tensor | None = None
+    saved: Tensor | None = None
     native: None = None
 
 
@@ -108,7 +108,7 @@ class DeltaRule(Operation):
         described = _described(inputs, options)
         o, last = self.empty_results(inputs, options)
         saved = DeltaRuleSaved(self.empty_saved(inputs, options, True) if save else None)
-        status = _core.delta_forward(inputs[:_OPERANDS], described, o, last, saved.kept, False)
+        status = _core.delta_forward(inputs[:_OPERANDS], described, o, last, saved.saved, False)
         return status if status is NotImplemented else ((o, last), saved)
 
     def cpu_backward(
@@ -128,7 +128,7 @@ class DeltaRule(Operation):
             grad_o = in_rows(grad_o)
         if grad_last is not None:
             grad_last = contiguous(grad_last)
-        status = _core.delta_backward(inputs[:_OPERANDS], described, saved.kept, grad_o, grad_last, gradients)
+        status = _core.delta_backward(inputs[:_OPERANDS], described, saved.saved, grad_o, grad_last, gradients)
         if status is NotImplemented:
             return status
         grad_q, grad_k, *others = gradients  # the others have the types of their operands

@@ -14,7 +14,7 @@ from householder.torch._base.layout import contiguous
 from householder.torch._ops import flops
 from householder.torch._ops.batching import all_leading
 from householder.torch._ops.memory import empty_handle, require_dtype
-from householder.torch._ops.operation import BackwardArguments, Computed, Operation, Pulled, VmapInfo
+from householder.torch._ops.operation import Computed, Operation, Pulled, VmapInfo
 from householder.torch._ops.operator import Operator
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class MatrixGradients(NamedTuple):
 class MatrixSaved(NamedTuple):
     """Factors of ``W``, in an object of the core."""
 
-    kept: Tensor | None = None
-    native: _core.Kept | None = None
+    saved: Tensor | None = None
+    native: _core.Saved | None = None
 
 
 class Matrix(Operation):
@@ -123,17 +123,6 @@ class Matrix(Operation):
         options: MatrixOptions,
     ) -> Tensor:
         return call(all_leading(info, inputs, dims))
-
-    def vmap_backward(
-        self,
-        call: Callable[[BackwardArguments], Pulled],
-        info: VmapInfo,
-        dims: BackwardArguments,
-        arguments: BackwardArguments,
-    ) -> Pulled:
-        inputs = all_leading(info, arguments.inputs, dims.inputs)
-        grads = all_leading(info, arguments.grads, dims.grads)
-        return call(arguments._replace(inputs=inputs, saved=MatrixSaved(), grads=grads))
 
     def flops(self, inputs: MatrixInputs[Tensor], options: MatrixOptions) -> int:
         matrices, n, k = self._sizes(inputs.u)

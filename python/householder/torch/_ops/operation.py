@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+from householder.torch._ops.batching import all_leading
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -163,7 +165,9 @@ class Operation:
         arguments: BackwardArguments,
     ) -> Pulled:
         """Return the gradients for mapped arguments by ``call(arguments)``."""
-        raise NotImplementedError
+        inputs = all_leading(info, arguments.inputs, dims.inputs)
+        grads = all_leading(info, arguments.grads, dims.grads)
+        return call(arguments._replace(inputs=inputs, saved=self.saved_type(), grads=grads))
 
     # Cost, for ``torch.utils.flop_counter``.
 

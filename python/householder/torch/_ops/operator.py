@@ -11,7 +11,7 @@ Each operation has subclasses of them, because profiles and graphs show their na
 
 Note [Three Functions]. Calls that go straight to the dispatcher have the same gradients by
 ``torch.library.register_autograd``: those of exported programs, and all that are compiled or exported. There a tensor
-represents what is saved between the passes; see ``rust/torch/kept.rs``. Eager calls do without, because it adds 15 to
+represents what is saved between the passes; see ``rust/torch/saved.rs``. Eager calls do without, because it adds 15 to
 20 us to a training step.
 
 Forward mode takes the expression itself, because that has every derivative. So do devices without kernels: autograd

@@ -67,7 +67,7 @@ class RnnOptions(NamedTuple):
     negative_slope: float
     transpose: bool
     reverse: bool
-    shape: str
+    form: str
     method: str
 
 
@@ -82,7 +82,7 @@ class RnnSaved(NamedTuple):
     """All states, and what kernels save: for graphs a tensor or, on the CPU, a handle; otherwise an object."""
 
     h: Tensor
-    tape: Tensor | None = None
+    saved: Tensor | None = None
     native: NativeObject = None
 
 
@@ -129,9 +129,9 @@ class Rnn(Operation):
     has_flops = True
 
     def expression(self, library: Library, inputs: RnnInputs[Tensor], options: RnnOptions) -> tuple[Tensor, Tensor]:
-        nonlinearity, negative_slope, transpose, reverse, shape, _ = options
+        nonlinearity, negative_slope, transpose, reverse, form, _ = options
         results: tuple[Tensor, Tensor] = expressions.rnn(
-            *inputs, nonlinearity, negative_slope, transpose, reverse, shape, library=library
+            *inputs, nonlinearity, negative_slope, transpose, reverse, form, library=library
         )
         return results
 
@@ -143,7 +143,7 @@ class Rnn(Operation):
     def empty_saved(self, inputs: RnnInputs[Tensor], options: RnnOptions, save: bool) -> Tensor:
         if not inputs.x.is_cuda:
             return empty_handle(inputs.x, save)
-        if not save or unsupported_columns(inputs.tau, options.shape):
+        if not save or unsupported_columns(inputs.tau, options.form):
             return inputs.u.new_empty(0)
         from householder.torch._ops.saved_on_cuda import layout_of
 
@@ -213,16 +213,16 @@ class Rnn(Operation):
 
         sequence, sizes = _for_kernels(inputs, options), sizes_of(inputs)
         native = saved.native or recurrence.SavedByKernels()
-        if saved.tape is not None and sizes.steps and sizes.batch:
+        if saved.saved is not None and sizes.steps and sizes.batch:
             layout = layout_of(inputs, options)
-            native = layout.arrays(saved.tape)._replace(form=layout.form(saved.tape, inputs.u, inputs.phases))
+            native = layout.arrays(saved.saved)._replace(form=layout.form(saved.saved, inputs.u, inputs.phases))
         names = [name for name, is_needed in needs_grad._asdict().items() if is_needed]
         h, grad_h, grad_last = (_contiguous(t) for t in (saved.h, *grads))
         gradients = recurrence.backward(sequence, sizes.steps, sizes.batch, h, native, grad_h, grad_last, names)
         return tuple(getattr(gradients, name) for name in RnnInputs._fields[: self.differentiable])
 
     def reason_without_kernel(self, inputs: RnnInputs[Tensor], options: RnnOptions) -> str:
-        return unsupported_columns(inputs.tau, options.shape)
+        return unsupported_columns(inputs.tau, options.form)
 
     def require_unchanged(
         self, inputs: RnnInputs[Tensor], saved: RnnSaved, grads: RnnGradients, options: RnnOptions
@@ -294,7 +294,7 @@ class Rnn(Operation):
     def flops(self, inputs: RnnInputs[Tensor], options: RnnOptions) -> int:
         """Count the recurrence and the products with the inputs."""
         n, _, d, _, _, rows = sizes_of(inputs)
-        is_default = validate.is_default(inputs.tau, options.shape)
+        is_default = validate.is_default(inputs.tau, options.form)
         method = method_of(options.method, inputs.u, rows, 1, is_default) if inputs.phases is None else "dense"
         of_inputs = 0 if inputs.input_weight is None else 2 * rows * n * d
         of_steps = flops.application(method, n, self._reflections(inputs, options), rows)
@@ -309,7 +309,7 @@ class Rnn(Operation):
 
     def _reflections(self, inputs: RnnInputs[Tensor], options: RnnOptions) -> int:
         n, m = inputs.u.shape[-2:]
-        return reflection_count(n, m, ends_in_sign=validate.is_default(inputs.tau, options.shape))
+        return reflection_count(n, m, ends_in_sign=validate.is_default(inputs.tau, options.form))
 
 
 # Rules of vmap.
@@ -351,7 +351,7 @@ def _for_kernels(inputs: RnnInputs[Tensor], options: RnnOptions) -> Sequence:
     """Return a sequence that kernels take, laid out for them."""
     if options.reverse:
         validate.direction(options.reverse, inputs.batch_sizes)
-    require_kernel_columns(inputs.tau, options.shape)
+    require_kernel_columns(inputs.tau, options.form)
     laid_out = RnnInputs(*[_contiguous(t) for t in inputs._replace(batch_sizes=None)])
     return Sequence(
         u=laid_out.u,

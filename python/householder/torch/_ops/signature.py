@@ -34,8 +34,8 @@ class Signature:
         options = _declared(self.operation.options_type)
         saved = _declared(self.operation.saved_type)[: self.saved]
         grads = _declared(self.operation.grads_type, "grad_")
-        forward = [*inputs, *["bool keep"] * self.saves, *options]
-        backward = [*inputs, *saved, *grads, "bool[] wanted", *options]
+        forward = [*inputs, *["bool save"] * self.saves, *options]
+        backward = [*inputs, *saved, *grads, "bool[] needs_grad", *options]
         return (
             _schema(name, forward, self.results + self.saves),
             _schema(f"{name}_backward", backward, self.operation.differentiable),

@@ -16,7 +16,7 @@ use crate::threads::Context;
 /// Tokens whose contributions to `dw` are added up before they join those of the others, which keeps sums exact.
 const RUN: usize = 64;
 
-/// Gradients of the operands, those that are wanted.
+/// Gradients of the operands, those that are needed.
 #[derive(Debug)]
 pub struct Gradients<'a, T> {
     /// `(batch, tokens, channels)`.

@@ -3,7 +3,7 @@
 use super::chunk::{Decayed, Keys};
 use super::chunk_backward::{ChunkBackward, ChunkGradients};
 use super::forward::forward;
-use super::problem::{CHUNK, Cotangents, Gradients, Problem, Results, TaskPart, check_kept, expect, expect_rows};
+use super::problem::{CHUNK, Cotangents, Gradients, Problem, Results, TaskPart, check_saved, expect, expect_rows};
 use super::solve::{Solved, State};
 use crate::arrays::stored::StoredRows;
 use crate::arrays::view::{Shared, View};
@@ -18,27 +18,27 @@ use crate::threads::{Cancel, Context, num_threads, slices};
 /// Columns of the state that are taken together. Sums over more of them are sums of these sums.
 const SLICE: usize = 128;
 
-/// Computes the gradients of all operands from the states that the forward pass kept. Without these, it recomputes them.
+/// Computes the gradients of all operands from the states that the forward pass saved. Without these, it recomputes them.
 pub fn backward<T: Exponential>(
     context: &mut Context<'_>,
     problem: &Problem<'_, T>,
-    kept: Option<&[T]>,
+    saved: Option<&[T]>,
     cotangents: Cotangents<'_, T>,
     gradients: Gradients<'_, T>,
 ) -> Result<()> {
-    T::delta_backward(context, problem, kept, cotangents, gradients)
+    T::delta_backward(context, problem, saved, cotangents, gradients)
 }
 
 /// [`backward`], to be compiled for each type.
 pub(crate) fn run<T: Exponential>(
     context: &mut Context<'_>,
     problem: &Problem<'_, T>,
-    kept: Option<&[T]>,
+    saved: Option<&[T]>,
     mut cotangents: Cotangents<'_, T>,
     gradients: Gradients<'_, T>,
 ) -> Result<()> {
     let (sizes, lengths) = (problem.sizes, problem.lengths());
-    check_kept(kept, lengths.kept)?;
+    check_saved(saved, lengths.saved)?;
     if let Some(out) = &mut cotangents.out {
         let shape = [problem.tokens(), sizes.value_heads, sizes.value_width];
         expect_rows("grad_out", out, &problem.sequences, shape, 1)?;
@@ -46,14 +46,14 @@ pub(crate) fn run<T: Exponential>(
     expect("grad_last", cotangents.last, lengths.last)?;
     gradients.check(problem)?;
     let mut found;
-    let kept = if let Some(kept) = kept {
-        kept
+    let saved = if let Some(saved) = saved {
+        saved
     } else {
-        found = Buffer::scratch(lengths.kept)?;
-        forward(context, problem, Results { kept: Some(&mut found), ..Results::default() })?;
+        found = Buffer::scratch(lengths.saved)?;
+        forward(context, problem, Results { saved: Some(&mut found), ..Results::default() })?;
         &found
     };
-    let (isa, kept_from) = (context.isa, problem.kept_from());
+    let (isa, saved_from) = (context.isa, problem.saved_from());
     let parts = TaskPart::all(&sizes, problem.sequences.len(), num_threads(), sizes.group(), SLICE)?;
     let whole = parts.iter().all(|part| part.heads.len() == sizes.group() && part.columns.len() == sizes.value_width);
     let count = sizes.value_width.div_ceil(SLICE);
@@ -75,7 +75,7 @@ pub(crate) fn run<T: Exponential>(
     };
     context.run(parts.len(), problem.flops().saturating_mul(7) / 2, &|i, cancel| {
         let pass = BackwardPass { isa, problem, part: &parts[i], cotangents, targets: &targets };
-        pass.run((kept, kept_from[parts[i].sequence]), cancel)
+        pass.run((saved, saved_from[parts[i].sequence]), cancel)
     })?;
     for sum in [q, k, beta, gate] {
         sum.finish(context)?;
@@ -183,7 +183,7 @@ struct BackwardPass<'a, T: Exponential> {
 }
 
 impl<T: Exponential> BackwardPass<'_, T> {
-    fn run(&self, kept: (&[T], usize), cancel: &Cancel<'_>) -> Result<()> {
+    fn run(&self, saved: (&[T], usize), cancel: &Cancel<'_>) -> Result<()> {
         let (isa, problem, part) = (self.isa, self.problem, self.part);
         let (token, steps) = (problem.sequences[part.sequence].start, problem.steps(part.sequence));
         let (chunks, segment) = (steps.div_ceil(CHUNK), problem.sizes.segment());
@@ -214,7 +214,7 @@ impl<T: Exponential> BackwardPass<'_, T> {
                         slot.decayed.form(isa, problem, &slot.keys, token, stripe.heads.start)?;
                     }
                 }
-                self.recall(slots, stripe, number, kept);
+                self.recall(slots, stripe, number, saved);
                 for (i, slot) in slots.iter().enumerate().rev() {
                     let (keys, out) = (&slot.keys, self.outputs(stripe, &slot.keys));
                     self.fetch(stripe, keys);
@@ -250,17 +250,17 @@ impl<T: Exponential> BackwardPass<'_, T> {
     }
 
     /// Goes forward through a segment.
-    fn recall(&self, slots: &mut [Slot<T>], stripe: &TaskPart, segment: usize, (kept, from): (&[T], usize)) {
+    fn recall(&self, slots: &mut [Slot<T>], stripe: &TaskPart, segment: usize, (saved, from): (&[T], usize)) {
         let (isa, problem, head) = (self.isa, self.problem, stripe.heads.start);
         let begin = match segment.checked_sub(1) {
-            Some(before) => Some(self.state_at(kept, from + before, stripe)),
+            Some(before) => Some(self.state_at(saved, from + before, stripe)),
             None => problem.initial.map(|initial| self.state_at(initial, stripe.sequence, stripe)),
         };
         for slot in &mut *slots {
             slot.state.narrow(stripe.columns.len());
             slot.solved.narrow(stripe.columns.len());
         }
-        // SAFETY: a state that was given or kept.
+        // SAFETY: a state that was given or saved.
         unsafe { slots[0].state.read(begin) };
         let token = problem.sequences[stripe.sequence].start;
         for i in 0..slots.len() {

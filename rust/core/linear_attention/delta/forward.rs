@@ -30,7 +30,7 @@ pub(crate) fn run<T: Exponential>(
 ) -> Result<()> {
     results.check(problem)?;
     let places = Places::of(problem, results);
-    let (isa, kept_from) = (context.isa, problem.kept_from());
+    let (isa, saved_from) = (context.isa, problem.saved_from());
     let most = STATES / (problem.sizes.state() * size_of::<T>());
     let parts = TaskPart::all(&problem.sizes, problem.sequences.len(), num_threads(), most, ROWS)?;
     context.run(parts.len(), problem.flops(), &|i, cancel| {
@@ -38,7 +38,7 @@ pub(crate) fn run<T: Exponential>(
         if problem.steps(part.sequence) <= FEW_STEPS {
             return by_steps(isa, problem, part, places);
         }
-        ForwardPass::new(isa, problem, part, &places)?.run(kept_from[part.sequence], places, cancel)
+        ForwardPass::new(isa, problem, part, &places)?.run(saved_from[part.sequence], places, cancel)
     })
 }
 
@@ -70,7 +70,7 @@ impl<'a, T: Exponential> ForwardPass<'a, T> {
         })
     }
 
-    fn run(mut self, kept_from: usize, places: Places<T>, cancel: &Cancel<'_>) -> Result<()> {
+    fn run(mut self, saved_from: usize, places: Places<T>, cancel: &Cancel<'_>) -> Result<()> {
         let (isa, problem, part) = (self.isa, self.problem, self.part);
         let (token, steps) = (problem.sequences[part.sequence].start, problem.steps(part.sequence));
         let (interval, column) = (problem.sizes.interval(), part.columns.start);
@@ -80,8 +80,8 @@ impl<'a, T: Exponential> ForwardPass<'a, T> {
             cancel.check()?;
             self.keys.load(isa, problem, token, chunk(first), part.key_head);
             for (state, head) in self.states.iter().zip(part.heads.clone()) {
-                if let Some(kept) = places.kept.filter(|_| first > 0 && first % interval == 0) {
-                    let at = problem.state_at(kept.get(), kept_from + first / interval - 1, head, column);
+                if let Some(saved) = places.saved.filter(|_| first > 0 && first % interval == 0) {
+                    let at = problem.state_at(saved.get(), saved_from + first / interval - 1, head, column);
                     // SAFETY: tasks write disjoint heads and columns.
                     unsafe { state.write(at) };
                 }

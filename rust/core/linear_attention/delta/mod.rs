@@ -24,7 +24,7 @@
 //! With one gate a head, decays multiply rows of products: `Q' S_0 = diag(exp c) (Q S_0)`, and `H' D = K' diag(exp(c_end - c)) D`.
 //! So queries and keys are the same rows for all value heads of a key head, and so are the products of their pairs.
 //!
-//! Between the passes, one state per segment of chunks is kept ([`interval`]); the others are recomputed.
+//! Between the passes, one state per segment of chunks is saved ([`interval`]); the others are recomputed.
 //!
 //! Later tokens never change what belongs to earlier ones, not even by infinity or NaN.
 

@@ -109,11 +109,11 @@ pub struct Lengths {
     pub out: usize,
     /// Final states.
     pub last: usize,
-    /// States that the forward pass keeps for the backward pass. An array of them may be longer.
-    pub kept: usize,
+    /// States that the forward pass saves for the backward pass. An array of them may be longer.
+    pub saved: usize,
 }
 
-/// Steps between two states that the forward pass keeps.
+/// Steps between two states that the forward pass saves.
 pub fn interval(key_width: usize, value_width: usize) -> Result<usize> {
     let sizes = Sizes { heads: 1, value_heads: 1, key_width, value_width, reflections: 1 };
     sizes.check().map(|()| sizes.interval())
@@ -171,12 +171,12 @@ impl Sizes {
         self.key_width * self.value_width
     }
 
-    /// Chunks between two kept states, so many that the states take no more memory than the keys and values.
+    /// Chunks between two saved states, so many that the states take no more memory than the keys and values.
     pub(super) fn segment(&self) -> usize {
         self.state().div_ceil((self.key_width + self.value_width) * CHUNK).next_power_of_two()
     }
 
-    /// Steps between two kept states.
+    /// Steps between two saved states.
     pub(super) fn interval(&self) -> usize {
         self.segment() * CHUNK
     }
@@ -238,7 +238,7 @@ impl<'a, T: Exponential> Problem<'a, T> {
             return Err(Error::value("skip", "one step a token", reflections));
         }
         let problem = Self(operands);
-        product("kept", &[problem.kept_states(), value_heads, key_width, value_width])?;
+        product("saved", &[problem.saved_states(), value_heads, key_width, value_width])?;
         Ok(problem)
     }
 
@@ -254,7 +254,7 @@ impl<'a, T: Exponential> Problem<'a, T> {
         Lengths {
             out: self.tokens() * value_heads * value_width,
             last: self.sequences.len() * state,
-            kept: self.kept_states() * state,
+            saved: self.saved_states() * state,
         }
     }
 
@@ -275,18 +275,18 @@ impl<'a, T: Exponential> Problem<'a, T> {
         self.sequences.last().map_or(0, |last| last.end)
     }
 
-    /// Kept states of all sequences, each of all heads. There are no more than steps.
-    fn kept_states(&self) -> usize {
+    /// Saved states of all sequences, each of all heads. There are no more than steps.
+    fn saved_states(&self) -> usize {
         self.sequences.iter().map(|sequence| self.kept_of(sequence)).sum()
     }
 
-    /// Kept states of a sequence, each of all heads.
+    /// Saved states of a sequence, each of all heads.
     fn kept_of(&self, sequence: &Range<usize>) -> usize {
         (sequence.len() * self.sizes.reflections).saturating_sub(1) / self.sizes.interval()
     }
 
-    /// Where the kept states of each sequence begin, counted in states of all heads.
-    pub(super) fn kept_from(&self) -> Vec<usize> {
+    /// Where the saved states of each sequence begin, counted in states of all heads.
+    pub(super) fn saved_from(&self) -> Vec<usize> {
         let counts = self.sequences.iter().map(|sequence| self.kept_of(sequence));
         counts.scan(0, |sum, count| Some(std::mem::replace(sum, *sum + count))).collect()
     }
@@ -373,27 +373,27 @@ pub struct Results<'a, T> {
     pub last: Option<&'a mut [T]>,
     /// Whether `last` holds the states in which sequences begin. Then the operands have none.
     pub in_place: bool,
-    /// `(kept, value_heads, key_width, value_width)`, for the backward pass. It may be longer than [`Lengths::kept`].
-    pub kept: Option<&'a mut [T]>,
+    /// `(saved, value_heads, key_width, value_width)`, for the backward pass. It may be longer than [`Lengths::saved`].
+    pub saved: Option<&'a mut [T]>,
 }
 
 impl<T: Exponential> Results<'_, T> {
     /// Checks their lengths.
     pub(super) fn check(&self, problem: &Problem<'_, T>) -> Result<()> {
-        let Lengths { out, last, kept } = problem.lengths();
+        let Lengths { out, last, saved } = problem.lengths();
         require(1, &[("out", self.out.as_ref().map(NumbersMut::len), &[out])])?;
         expect("last", self.last.as_deref(), last)?;
         if self.in_place && (self.last.is_none() || problem.initial.is_some()) {
             return Err(Error::unlike("last", "the initial states there, and nowhere else"));
         }
-        check_kept(self.kept.as_deref(), kept)
+        check_saved(self.saved.as_deref(), saved)
     }
 }
 
-/// Checks that there is room for all kept states.
-pub fn check_kept<T>(array: Option<&[T]>, needed: usize) -> Result<()> {
+/// Checks that there is room for all saved states.
+pub fn check_saved<T>(array: Option<&[T]>, needed: usize) -> Result<()> {
     match array {
-        Some(array) if array.len() < needed => Err(Error::Short { name: "kept", needed, found: array.len() }),
+        Some(array) if array.len() < needed => Err(Error::Short { name: "saved", needed, found: array.len() }),
         _ => Ok(()),
     }
 }
@@ -408,7 +408,7 @@ pub struct Places<T> {
     /// As in [`Results`].
     pub last: Option<Shared<T>>,
     /// As in [`Results`].
-    pub kept: Option<Shared<T>>,
+    pub saved: Option<Shared<T>>,
 }
 
 impl<T: Exponential> Places<T> {
@@ -421,7 +421,7 @@ impl<T: Exponential> Places<T> {
             initial: if results.in_place { last } else { given },
             out: problem.values_in(results.out),
             last,
-            kept: share(results.kept),
+            saved: share(results.saved),
         }
     }
 }
@@ -435,7 +435,7 @@ pub struct Cotangents<'a, T> {
     pub last: Option<&'a [T]>,
 }
 
-/// Gradients of the operands, those that are wanted.
+/// Gradients of the operands, those that are needed.
 #[derive(Debug, Default)]
 pub struct Gradients<'a, T> {
     /// Like `q`.

@@ -1,15 +1,15 @@
-//! What a forward pass keeps for its backward pass, as an opaque object of Python.
+//! What a forward pass saves for its backward pass, as an opaque object of Python.
 
-use householder_binding::kept::{self, Held};
+use householder_binding::saved::{self, Held};
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 
 /// A value that only the core reads.
-#[pyclass(name = "Kept", frozen, weakref, module = "householder._core")]
-pub struct PyKept(kept::Kept);
+#[pyclass(name = "Saved", frozen, weakref, module = "householder._core")]
+pub struct PySaved(saved::AnySaved);
 
 #[pymethods]
-impl PyKept {
+impl PySaved {
     /// Whether it is the formed `W` rather than its factors.
     #[getter]
     fn is_matrix(&self) -> bool {
@@ -23,13 +23,13 @@ impl PyKept {
     }
 }
 
-impl From<kept::Kept> for PyKept {
-    fn from(kept: kept::Kept) -> Self {
-        Self(kept)
+impl From<saved::AnySaved> for PySaved {
+    fn from(saved: saved::AnySaved) -> Self {
+        Self(saved)
     }
 }
 
 /// What an object holds.
-pub fn held<'a>(kept: Option<&'a Bound<'_, PyKept>>) -> Option<&'a Held> {
-    kept.map(|kept| &*kept.get().0.held)
+pub fn held<'a>(saved: Option<&'a Bound<'_, PySaved>>) -> Option<&'a Held> {
+    saved.map(|saved| &*saved.get().0.held)
 }

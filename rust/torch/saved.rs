@@ -1,7 +1,7 @@
-//! What a forward pass keeps for its backward pass. A tensor stands for it, because graphs carry tensors alone: the backward
-//! pass finds what is kept by the address of that tensor's memory.
+//! What a forward pass saves for its backward pass. A tensor stands for it, because graphs carry tensors alone: the backward
+//! pass finds what is saved by the address of that tensor's memory.
 //!
-//! What is kept ends with this memory. If the tensor was copied or replaced, as by checkpoints, the backward pass finds nothing,
+//! What is saved ends with this memory. If the tensor was copied or replaced, as by checkpoints, the backward pass finds nothing,
 //! and computes it again.
 
 use std::collections::HashMap;
@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use householder_binding::array::AnyArray;
 use householder_binding::dtype::DType;
-use householder_binding::kept::{Held, Kept};
 use householder_binding::refusal::Reading;
+use householder_binding::saved::{AnySaved, Held};
 
 use crate::abi::torch;
 use crate::dtype;
@@ -40,14 +40,14 @@ pub fn is_possible() -> bool {
     torch().is_ok_and(|torch| torch.torch_from_blob.is_some() && torch.aoti_torch_layout_strided.is_some())
 }
 
-/// A tensor of one number if something may be kept, else of none.
-pub fn keep(may_keep: bool, kept: Option<Kept>) -> Reading<Tensor> {
+/// A tensor of one number if something may be saved, else of none.
+pub fn save(may_save: bool, saved: Option<AnySaved>) -> Reading<Tensor> {
     let torch = torch()?;
-    let functions = torch.torch_from_blob.zip(torch.aoti_torch_layout_strided).filter(|_| may_keep);
+    let functions = torch.torch_from_blob.zip(torch.aoti_torch_layout_strided).filter(|_| may_save);
     let Some((from_blob, strided)) = functions else { return Laid::empty(&[0], DType::Int64).map(Tensor::from) };
     let data = Box::into_raw(Box::new(0_i64)).cast::<c_void>();
-    if let Some(kept) = kept {
-        with_entries(|entries| entries.insert(data as usize, kept.held.into()));
+    if let Some(saved) = saved {
+        with_entries(|entries| entries.insert(data as usize, saved.held.into()));
     }
     let (one, mut handle) = (1, null_mut());
     // SAFETY: one number, which lives until `end`; nobody else owns the new tensor.
@@ -68,13 +68,13 @@ pub fn keep(may_keep: bool, kept: Option<Kept>) -> Reading<Tensor> {
 unsafe extern "C" fn end(data: *mut c_void, _: *mut c_void) {
     let entry = with_entries(|entries| entries.remove(&(data as usize)));
     drop(entry); // without the lock
-    // SAFETY: a box of `keep`, whose address may be used anew from here on.
+    // SAFETY: a box of `save`, whose address may be used anew from here on.
     drop(unsafe { Box::from_raw(data.cast::<i64>()) });
 }
 
-/// What the forward pass has kept, if this is the tensor that stands for it.
+/// What the forward pass has saved, if this is the tensor that stands for it.
 pub fn find(tensor: Option<&Laid>) -> Option<Arc<Held>> {
     let tensor: &dyn AnyArray = tensor?;
-    let address = tensor.integers("kept").ok()?.as_ptr() as usize;
+    let address = tensor.integers("saved").ok()?.as_ptr() as usize;
     with_entries(|entries| entries.get(&address).cloned())
 }

@@ -10,7 +10,7 @@ from torch._functorch.aot_autograd import make_boxed_func
 import householder.torch as ht
 from householder._base import torch_library
 
-pytestmark = pytest.mark.skipif(not torch_library.can_keep(), reason="this torch or this system cannot keep factors")
+pytestmark = pytest.mark.skipif(not torch_library.can_save(), reason="this torch or this system cannot keep factors")
 ops = torch.ops.householder
 APPLY = False, "wy", "trapezoidal"
 RNN = "oplu", 0.0, False, False, "trapezoidal", "wy"
@@ -112,7 +112,7 @@ def test_what_is_kept_ends_with_its_tensor(name, run_script):
 def keeps(node):
     """Whether a node of a graph calls an operator with ``keep``."""
     names = [argument.name for argument in node.target._schema.arguments]
-    return "keep" in names and node.args[names.index("keep")]
+    return "save" in names and node.args[names.index("save")]
 
 
 def kept_nodes(model, x):
