@@ -1,4 +1,4 @@
-"""Docstrings of functions that NumPy, torch and JAX share: torch and JAX write only what differs from NumPy."""
+"""Docstrings of functions that share parameters, among them those of NumPy, torch and JAX: each text stands once."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _ENTRY = re.compile(r"^(?=\S)", re.MULTILINE)
 
 
 def completed_by(source: AnyFunction, array: str) -> Callable[[FunctionT], FunctionT]:
-    """Complete a docstring by the parameters and sections that it lacks, from a function of NumPy.
+    """Complete a docstring by the parameters and sections that it lacks, from another function.
 
     Parameters
     ----------
     source : callable
-        The function of NumPy.
+        The other function. Parameters of its own are left out.
     array : str
         What the library at hand calls an array.
     """
@@ -34,7 +34,8 @@ def completed_by(source: AnyFunction, array: str) -> Callable[[FunctionT], Funct
             sections = {name: _renamed(body, array) for name, body in sections.items() if name != "Notes"}
             entries = _entries(sections["Parameters"]) | _entries(changed.get("Parameters", ""))
             names = list(inspect.signature(function).parameters)
-            ordered = sorted(entries, key=lambda entry: names.index(entry.partition(",")[0]))
+            present = [entry for entry in entries if entry.partition(",")[0] in names]
+            ordered = sorted(present, key=lambda entry: names.index(entry.partition(",")[0]))
             changed["Parameters"] = "".join(map(entries.__getitem__, ordered))
             whole = {**sections, **changed}
             texts = (f"{name}\n{'-' * len(name)}\n{body.rstrip()}" for name, body in whole.items())

@@ -1,9 +1,11 @@
 """Linear attention: the delta rule without betas, so that nothing is erased. One native call each way."""
 
+from householder._base.docstrings import completed_by
 from householder._base.types import ArrayLike, Delta
-from householder._functions.delta import Call, DeltaVjp
+from householder._functions.delta import Call, DeltaVjp, delta_rule
 
 
+@completed_by(delta_rule, "array")
 def linear_attention(
     q: ArrayLike,
     k: ArrayLike,
@@ -23,37 +25,12 @@ def linear_attention(
 
     Parameters
     ----------
-    q : array, shape (B, T, H, K)
-        Queries.
     k : array, shape (B, T, H, K)
         Keys.
     v : array, shape (B, T, HV, V)
         Values; HV is a multiple of H, and consecutive value heads share a key head.
     g : array, shape (B, T, HV) or (B, T, HV, K), optional
         Logarithms of decays, at most 0: one per head, or one for each row of its state.
-    scale : float, optional
-        Factor of the outputs, ``K**-0.5`` if None.
-    initial_state : array, shape (N, HV, K, V), optional
-        States in which the sequences begin; zeros if None. N is B or, with ``cu_seqlens``, the number of sequences.
-    output_final_state : bool
-        Return the states in which the sequences end.
-    use_qk_l2norm_in_kernel : bool
-        Divide queries and keys by ``sqrt(sum x^2 + 1e-6)``.
-    cu_seqlens : sequence of int, length N + 1, optional
-        Packs sequences one after the other in a single row, ``B = 1``. The first entry is 0, and sequence ``i`` has the
-        tokens ``cu_seqlens[i]`` to ``cu_seqlens[i + 1] - 1``.
-
-    Returns
-    -------
-    Delta
-        Named tuple of the outputs ``o (B, T, HV, V)`` and ``final_state (N, HV, K, V)`` or None.
-
-    Raises
-    ------
-    TypeError
-        An unsupported dtype, or arguments of different dtypes, devices or libraries.
-    ValueError
-        Shapes that do not fit, or a positive gate.
 
     Examples
     --------
