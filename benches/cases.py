@@ -378,7 +378,8 @@ class Factor(Case):
         exact = cache(lambda: (q.to(torch.promote_types(q.dtype, torch.float64)),))
 
         def product(found):
-            return hh.matrix(*found) if isinstance(found, tuple) else hh.matrix(found)
+            u, phases = found if isinstance(found, tuple) else (found, None)
+            return hh.matrix(hh.Reflections(u, phases=phases))
 
         def of_lapack(found):
             return torch.linalg.householder_product(*found) @ found.a.triu()

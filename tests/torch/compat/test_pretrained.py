@@ -466,6 +466,17 @@ def test_restored_models_are_as_before(model, caplog, calls):
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize("has_instructions", [True, False])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_it_says_by_default_what_it_did_and_what_holds_it_back(model, dtype, has_instructions, caplog, monkeypatch):
+    capabilities = {"avx512_bf16": has_instructions, "amx_bf16": False}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    ht.accelerate(model.to(dtype))
+    hints = ["no instructions for bfloat16" in message for message in caplog.messages]
+    assert caplog.messages[0].startswith("accelerated 1 layers of ")
+    assert hints == ([False] if has_instructions or dtype is torch.float32 else [False, True])
+
+
 def test_it_says_that_nothing_was_found(caplog):
     assert ht.accelerate(nn.Linear(2, 2)) == {}
     (record,) = caplog.records

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+import torch
+
 from householder.torch._base import checks
 from householder.torch.acceleration import hra, pretrained, subclasses
 
@@ -37,7 +39,8 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
     -------
     dict
         From names of layers to the functions replaced or the kind of adapter. It is empty if there was nothing to
-        replace. The logger ``householder`` reports the same (INFO), or that nothing was found (WARNING).
+        replace. The logger ``householder`` says the same on standard error, once a call, and what holds bfloat16
+        layers back; ``logging.getLogger("householder").setLevel("ERROR")`` silences it.
 
     Raises
     ------
@@ -54,15 +57,21 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
     {}
     """
     checks.module("model", model)
-    kind, already, accelerated = type(model).__name__, 0, {}
+    kind, already, accelerated, dtypes = type(model).__name__, 0, {}, set()
     for name, layer in model.named_modules():
         if _is_accelerated(layer):
             already += 1
         elif replaced := _accelerate_layer(name, layer):
             accelerated[name] = replaced
+            dtypes |= {parameter.dtype for parameter in layer.parameters() if parameter.is_cpu}
     if accelerated:
         functions = sorted({function for names in accelerated.values() for function in names})
-        _log.info("accelerated %d layers of %s: %s", len(accelerated), kind, ", ".join(functions))
+        _log.warning("accelerated %d layers of %s: %s", len(accelerated), kind, ", ".join(functions))
+        if torch.bfloat16 in dtypes and not _multiplies_bfloat16():
+            _log.warning(
+                "this processor has no instructions for bfloat16, so torch's own products take most of the time of "
+                "these layers: in float32 they gain more"
+            )
     elif already:
         _log.info("already accelerated: %d layers of %s", already, kind)
     else:
@@ -119,6 +128,13 @@ def _accelerate_layer(name: str, layer: nn.Module) -> list[str]:
         subclasses.accelerate(name, layer, base)
         return [type(layer).__name__]
     return []
+
+
+def _multiplies_bfloat16() -> bool:
+    """Return whether the processor has instructions for bfloat16, as far as this torch tells."""
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    names = ("avx512_bf16", "amx_bf16")
+    return not all(name in capabilities for name in names) or any(map(capabilities.get, names))
 
 
 def _is_accelerated(layer: nn.Module) -> bool:
