@@ -130,7 +130,7 @@ def test_calls_with_fields_missing_are_refused():
 @pytest.mark.parametrize("version", [(0, 1), (0, 3), (0, 9)])
 def test_calls_of_versions_that_are_known_are_read(version):
     ((code, text),) = call(version)
-    assert (code, text) == (INVALID_ARGUMENT, "given: expected an attribute of kind 3, got none")
+    assert (code, text) == (INVALID_ARGUMENT, "inputs: expected an attribute of kind 3, got none")
 
 
 TRIED = {"0.10", "0.12"}

@@ -22,10 +22,10 @@ CODE = ("python", "rust", "cuda")
 TEXTS = {".py", ".pyi", ".rs", ".cu", ".cuh", ".md", ".toml", ".yaml", ".hpp", ".cpp"}
 
 
-def forward(dtype="float64", method="auto", shape="trapezoidal"):
+def forward(dtype="float64", method="auto", columns="trapezoidal"):
     """Call the core as a backend does."""
     u, h = np.ones((4, 1), dtype), np.ones((2, 4), dtype)
-    _core.forward(u, h, np.empty_like(h), None, False, method, False, shape, None)
+    _core.forward(u, h, np.empty_like(h), None, False, method, False, columns, None)
 
 
 def recurrence(nonlinearity="identity", dtype="float64", method="auto", n=4, bias=None, slope=0.1, backward=False):
@@ -54,7 +54,7 @@ def accepts(function, **arguments):
     [
         (recurrence, "nonlinearity", NONLINEARITIES),
         (forward, "method", spec.METHODS),
-        (forward, "shape", spec.FORMS),
+        (forward, "columns", spec.FORMS),
         (forward, "dtype", spec.CORE),
     ],
 )
