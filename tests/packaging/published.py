@@ -1,0 +1,77 @@
+"""Make the pages tell how to install what the package indexes have, once the first release is there.
+
+``python tests/packaging/published.py`` rewrites the pages in place; the test beside it says which words must be gone.
+"""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+INSTALLATION = {
+    "README.md": [
+        ("git clone REPOSITORY && cd householder\n", ""),
+        ("pip install . ./experiments && ", "pip install householder-experiments && "),
+        ("You build it from source. Only Linux", "Only Linux"),
+        (
+            "You need Python 3.11 or later and Rust 1.89 or later, on Linux, macOS or Windows. Install Rust from "
+            "[rustup.rs](https://rustup.rs), because distributions often ship an older one (Debian 13 has 1.85).\n\n"
+            "The commands at the top build the package. For some ten minutes on two cores, pip prints nothing while "
+            "Rust compiles the kernels, with up to 4 GB of memory. Then it downloads torch, ",
+            "You need Python 3.11 or later, on Linux, macOS or Windows. The commands at the top download torch, ",
+        ),
+        ("`cargo add householder`, once it is published. ", "`cargo add householder`. "),
+        ("`pip install '.[torch,cuda13]'` adds", "`pip install 'householder[torch,cuda13]'` adds"),
+        ("`pip install '.[jax]'` adds", "`pip install 'householder[jax]'` adds"),
+        (
+            "```sh\n.venv/bin/pip install '.[test]'",
+            "The tests need a clone and Rust 1.89 or later:\n\n```sh\n.venv/bin/pip install '.[test]'",
+        ),
+    ],
+    "experiments/README.md": [
+        ("Install it beside the library, from the root of the repository:", "It installs the library, too:"),
+        ("pip install . ./experiments\n", "pip install householder-experiments\n"),
+    ],
+    "docs/index.md": [
+        ("In a clone of the repository, with Python 3.11 or later and Rust 1.89 or later:", "With Python 3.11 or later:"),
+        ("pip install '.[torch]'\n", "pip install 'householder[torch]'\n"),
+    ],
+    "docs/quickstart.md": [
+        ("Install from a clone, with Python 3.11 or later and Rust 1.89 or later.", "You need Python 3.11 or later."),
+        ("pip install .                 # NumPy", "pip install householder               # NumPy"),
+        ("pip install '.[torch]'        # with", "pip install 'householder[torch]'      # with"),
+        ("pip install . ./experiments   # with", "pip install householder-experiments   # with"),
+        ("pip install '.[torch,cuda13]'   #", "pip install 'householder[torch,cuda13]'   #"),
+    ],
+    "docs/gpu.md": [("pip install '.[torch,cuda13]'    # in a clone; with", "pip install 'householder[torch,cuda13]'    # with")],
+    "docs/jax.md": [("pip install '.[jax]'    # in a clone; jax", "pip install 'householder[jax]'    # jax")],
+    "docs/from-python-to-rust.md": [
+        ("Until the crate is published, add `--path` and the folder of your clone to this command. ", ""),
+    ],
+    "python/householder/cli/entry.py": [("householder-experiments, or in a clone of householder pip install ./experiments", "householder-experiments")],
+}  # fmt: skip
+"""Of each file, what it says of a clone and what it says after the release."""
+
+
+def published(text: str, changes: list[tuple[str, str]]) -> str:
+    """Return a text after the release.
+
+    Raises
+    ------
+    ValueError
+        The text does not have one of the passages exactly once.
+    """
+    for before, after in changes:
+        if text.count(before) != 1:
+            raise ValueError(f"expected once, found {text.count(before)} times: {before}")
+        text = text.replace(before, after)
+    return text
+
+
+def main() -> None:
+    """Rewrite the files in place."""
+    for name, changes in INSTALLATION.items():
+        path = ROOT / name
+        path.write_text(published(path.read_text("utf-8"), changes), "utf-8", newline="\n")
+
+
+if __name__ == "__main__":
+    main()
