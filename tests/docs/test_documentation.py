@@ -138,6 +138,14 @@ def test_the_table_of_arguments_is_up_to_date():
     assert text == names["page"](text), "run: python docs/names.py"
 
 
+def test_the_table_of_model_types_is_up_to_date():
+    pytest.importorskip("transformers")
+    pytest.importorskip("torch")
+    models = runpy.run_path(str(ROOT / "docs" / "model_types.py"))
+    text = models["PAGE"].read_text(encoding="utf-8")
+    assert text == models["page"](text), "run: python docs/model_types.py"
+
+
 def test_the_page_of_commands_and_settings_is_up_to_date():
     pytest.importorskip("lightning_fabric")
     names = runpy.run_path(str(ROOT / "docs" / "command_line.py"))
