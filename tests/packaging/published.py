@@ -31,7 +31,10 @@ INSTALLATION = {
         ("pip install . ./experiments\n", "pip install householder-experiments\n"),
     ],
     "docs/index.md": [
-        ("In a clone of the repository, with Python 3.11 or later and Rust 1.89 or later:", "With Python 3.11 or later:"),
+        (
+            "In a clone of the repository, with Python 3.11 or later and Rust 1.89 or later:",
+            "With Python 3.11 or later:",
+        ),
         ("pip install '.[torch]'\n", "pip install 'householder[torch]'\n"),
     ],
     "docs/quickstart.md": [
@@ -41,13 +44,17 @@ INSTALLATION = {
         ("pip install . ./experiments   # with", "pip install householder-experiments   # with"),
         ("pip install '.[torch,cuda13]'   #", "pip install 'householder[torch,cuda13]'   #"),
     ],
-    "docs/gpu.md": [("pip install '.[torch,cuda13]'    # in a clone; with", "pip install 'householder[torch,cuda13]'    # with")],
+    "docs/gpu.md": [
+        ("pip install '.[torch,cuda13]'    # in a clone; with", "pip install 'householder[torch,cuda13]'    # with")
+    ],
     "docs/jax.md": [("pip install '.[jax]'    # in a clone; jax", "pip install 'householder[jax]'    # jax")],
     "docs/from-python-to-rust.md": [
         ("Until the crate is published, add `--path` and the folder of your clone to this command. ", ""),
     ],
-    "python/householder/cli/entry.py": [("householder-experiments, or in a clone of householder pip install ./experiments", "householder-experiments")],
-}  # fmt: skip
+    "python/householder/cli/entry.py": [
+        ("householder-experiments, or in a clone of householder pip install ./experiments", "householder-experiments")
+    ],
+}
 """Of each file, what it says of a clone and what it says after the release."""
 
 

@@ -6,8 +6,15 @@ import pytest
 
 from tests.packaging.published import INSTALLATION, ROOT, published
 
-OF_A_CLONE = re.compile(r"git clone|in a clone|from a clone|from source|pip install \.|once it is published|until the crate", re.IGNORECASE)  # fmt: skip
-PAGES = ["README.md", "experiments/README.md", "rust/README.md", *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]  # fmt: skip
+OF_A_CLONE = re.compile(
+    r"git clone|in a clone|from a clone|from source|pip install \.|once it is published|until the crate", re.IGNORECASE
+)
+PAGES = [
+    "README.md",
+    "experiments/README.md",
+    "rust/README.md",
+    *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md")),
+]
 DEVELOPERS = {"docs/architecture.md", "docs/from-python-to-cpp.md", "docs/reliability.md"}
 """Pages whose commands need the repository."""
 
