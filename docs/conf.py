@@ -3,6 +3,9 @@
 With ``-t online``, names of torch, NumPy and JAX become links, which takes their inventories from their sites.
 """
 
+import tomllib
+from pathlib import Path
+
 import householder
 
 project = "householder"
@@ -57,3 +60,9 @@ html_copy_source = False
 html_sidebars = {"index": [], "quickstart": []}
 html_context = {"default_mode": "auto"}
 html_theme_options = {"show_prev_next": True, "show_toc_level": 2, "navigation_with_keys": False}
+
+package = tomllib.loads(Path(__file__).parents[1].joinpath("Cargo.toml").read_text("utf-8"))["workspace"]["package"]
+if "repository" in package:  # once it is public
+    owner, repository = package["repository"].rstrip("/").split("/")[-2:]
+    html_theme_options |= {"github_url": package["repository"], "use_edit_page_button": True}
+    html_context |= {"github_user": owner, "github_repo": repository, "github_version": "main", "doc_path": "docs"}

@@ -58,7 +58,7 @@ def draw(of_rows: dict[str, list[tuple[str, float]]]) -> str:
         f'<text x="12" y="20" class="ratio">{TITLE}</text>',
     ]
     for i, (kind, text) in enumerate(LEGEND):
-        x = LABEL + 200 * i
+        x = LABEL + 220 * i
         lines += [
             f'<rect x="{x}" y="30" width="12" height="12" class="{kind}"/>',
             f'<text x="{x + 18}" y="41">{text}</text>',
