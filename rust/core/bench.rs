@@ -4,7 +4,7 @@ use std::fmt;
 use std::hint::black_box;
 
 use crate::arrays::lengths::product;
-use crate::arrays::view::View;
+use crate::arrays::view::{View, ViewMut};
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, padded};
 use crate::numbers::scalar::Scalar;
@@ -47,7 +47,7 @@ impl<T: Scalar> RecurrentStep<T> {
         let weights = Buffer::<T>::zeroed(n * m)?;
         // SAFETY: n x m weights.
         let (project, expand) = unsafe {
-            (pack(isa, m, &[Part::adjoint(weights.ptr(), n, n)])?, pack(isa, n, &[Part::columns(weights.ptr(), n, m)])?)
+            (pack(isa, m, &[Part::adjoint(&weights, n, n)])?, pack(isa, n, &[Part::columns(&weights, n, m)])?)
         };
         let (h, next) = (Buffer::zeroed(n * batch)?, Buffer::zeroed(n * batch)?);
         Ok(Self { isa, n, m, batch, project, expand, h, next, z: Buffer::zeroed(padded::<T>(m) * batch)? })
@@ -56,10 +56,10 @@ impl<T: Scalar> RecurrentStep<T> {
     /// Computes it.
     pub fn run(&mut self) {
         let &mut Self { isa, n, m, batch, .. } = self;
-        let z = View::new(self.z.ptr_mut(), padded::<T>(m), batch);
-        let state = View::new(self.h.ptr(), n, batch);
+        let z = ViewMut::of(&mut self.z, padded::<T>(m), batch);
+        let state = View::of(&self.h, n, batch);
         let step = Step {
-            out: View::new(self.next.ptr_mut(), n, batch),
+            out: ViewMut::of(&mut self.next, n, batch),
             previous: state,
             input: View::none(),
             activation: Activation::Relu,
@@ -68,7 +68,7 @@ impl<T: Scalar> RecurrentStep<T> {
         // SAFETY: vectors of n and of m numbers for the whole batch, and weights of these sizes.
         unsafe {
             gemm(isa, (m, batch), self.project.weights(), state, &Store::new(z));
-            gemm(isa, (n, batch), self.expand.weights(), z, &step);
+            gemm(isa, (n, batch), self.expand.weights(), z.read(), &step);
         }
     }
 }

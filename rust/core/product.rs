@@ -4,7 +4,7 @@
 //! cache while all columns pass. Unpacked, they may lie a power of two apart and evict each other.
 
 use crate::arrays::lengths::flops;
-use crate::arrays::view::{Shape, View};
+use crate::arrays::view::{Shape, View, ViewMut};
 use crate::error::Result;
 use crate::memory::{Buffer, padded};
 use crate::numbers::scalar::Scalar;
@@ -26,9 +26,9 @@ const TASKS: usize = 8;
 pub unsafe fn product<T: Scalar>(
     context: &mut Context<'_>,
     (rows, cols): Shape,
-    weights: Part<T>,
-    operand: View<T>,
-    out: View<T>,
+    weights: Part<'_, T>,
+    operand: View<'_, T>,
+    out: ViewMut<'_, T>,
     accumulate: bool,
 ) -> Result<()> {
     let (isa, k) = (context.isa, weights.view.count);
@@ -47,10 +47,10 @@ pub unsafe fn product<T: Scalar>(
             // SAFETY: tasks write disjoint rows and columns.
             unsafe {
                 let part = weights.from(row, first, PIECE);
-                pack_into(isa, rows, &[part], packed.ptr_mut());
+                pack_into(isa, rows, &[part], &mut packed);
                 let out = out.from(row, col);
-                let add = if accumulate || first > 0 { out } else { View::none() };
-                let weights = View::new(packed.ptr(), 0, part.view.count);
+                let add = if accumulate || first > 0 { out.read() } else { View::none() };
+                let weights = View::of(&packed, 0, part.view.count);
                 gemm(isa, (rows, end - col), weights, operand.from(first, col), &Store::plus(out, add));
             }
         }
@@ -65,11 +65,9 @@ pub fn outer<T: Scalar>(context: &mut Context<'_>, n: usize, b: &[T], a: &[T]) -
     let mut g = Buffer::zeroed(n * ld)?;
     let mut conjugate = Buffer::<T>::scratch(if T::COMPLEX { a.len() } else { 0 })?;
     conjugate.iter_mut().zip(a).for_each(|(to, x)| *to = x.conj());
-    let a = if T::COMPLEX { conjugate.ptr() } else { a.as_ptr() };
-    let out = View::new(g.ptr_mut(), ld, n);
+    let a = if T::COMPLEX { &conjugate[..] } else { a };
+    let (weights, operand) = (Part::columns(b, n, rows), View::of(a, n, rows).transposed(n));
     // SAFETY: rows of n numbers each, as many in `b` as in `a`, and n padded columns.
-    unsafe {
-        product(context, (n, n), Part::columns(b.as_ptr(), n, rows), View::new(a, n, rows).transposed(n), out, false)?;
-    }
+    unsafe { product(context, (n, n), weights, operand, ViewMut::of(&mut g, ld, n), false)? };
     Ok(g)
 }

@@ -6,7 +6,7 @@ use super::pass::{Pass, empty};
 use super::{lanes, sequential};
 use crate::arrays::rows::Rows;
 use crate::arrays::stack::{Stack, StackMut};
-use crate::arrays::view::View;
+use crate::arrays::view::{View, ViewMut};
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, filled};
 use crate::method::Method;
@@ -83,10 +83,10 @@ pub(crate) fn contiguous<T: Scalar>(
                 let matrix = Dense::new(context, w)?;
                 return by_matrix(context, &matrix, w, h, g, gradients);
             }
-            let view = |x: *const T| View::new(x, w.u.n(), rows);
-            let grad_h = gradients.h.take().map(|x| view(x.as_mut_ptr()));
+            let (n, grad_h) = (w.u.n(), gradients.h.take());
+            let (h, g, grad_h) = (View::of(h, n, rows), View::of(g, n, rows), grad_h.map(|x| ViewMut::of(x, n, rows)));
             // SAFETY: rows of the caller's, those of dL/dh apart from the others.
-            unsafe { by_factors(context, formed, w, view(h.as_ptr()), view(g.as_ptr()), grad_h, gradients) }
+            unsafe { by_factors(context, formed, w, h, g, grad_h, gradients) }
         })
     })
 }
@@ -126,11 +126,11 @@ pub(crate) fn in_place<T: Scalar>(
     gradients.by_problem(w, |of| {
         context.for_each(count, w.flops(rows).saturating_mul(3), &|i, context| {
             let (formed, w) = (saved.map(|saved| &saved.0[i]), w.at(i));
-            let view = |x: *const T| View::new(x, w.u.n(), rows);
+            let (n, h) = (w.u.n(), h.at(i));
             // SAFETY: rows of the caller's; each problem has its own part of g.
             unsafe {
-                let g = view(g.at(i).as_mut_ptr());
-                by_factors(context, formed, w, view(h.at(i).as_ptr()), g, Some(g), of(i))
+                let g = ViewMut::of(g.at(i), n, rows);
+                by_factors(context, formed, w, View::of(h, n, rows), g.read(), Some(g), of(i))
             }
         })
     })
@@ -144,9 +144,9 @@ unsafe fn by_factors<T: Scalar>(
     context: &mut Context<'_>,
     formed: Option<&Formed<T>>,
     Transform { u, diagonal, adjoint }: Transform<'_, T>,
-    h: View<T>,
-    g: View<T>,
-    grad_h: Option<View<T>>,
+    h: View<'_, T>,
+    g: View<'_, T>,
+    grad_h: Option<ViewMut<'_, T>>,
     gradients: Gradients<'_, T>,
 ) -> Result<()> {
     let (n, rows) = (u.n(), h.count);
@@ -170,28 +170,28 @@ unsafe fn by_factors<T: Scalar>(
     let (p, b) = if adjoint { (g, h) } else { (h, g) };
     for begin in (0..rows).step_by(AT_ONCE) {
         let count = AT_ONCE.min(rows - begin);
-        let part = |x: View<T>| x.part(begin, begin + count);
-        let (p, b, grad_h) = (part(p), part(b), grad_h.map(part));
-        let state = View::new(state.ptr_mut(), n, count);
+        let end = begin + count;
+        let (p, b, grad_h) = (p.part(begin, end), b.part(begin, end), grad_h.map(|x| x.part(begin, end)));
+        let state = ViewMut::of(&mut state, n, count);
         if !one {
             p.copy_to(state, n);
             (0..count).for_each(|i| diagonal.apply(state.vector_mut(i, n), false));
         }
         let to = grad_h.filter(|_| !adjoint);
-        let q = to.or_else(|| (!back.is_empty()).then(|| View::new(back.ptr_mut(), n, count)));
+        let q = to.or_else(|| (!back.is_empty()).then(|| ViewMut::of(&mut back, n, count)));
         let pass = Pass {
             blocks,
             u,
-            a: if one { p } else { state },
+            a: if one { p } else { state.read() },
             state,
-            y: prepared.y(begin, begin + count).filter(|_| !adjoint),
+            y: prepared.y(begin, end).filter(|_| !adjoint),
             b,
             q,
             c: grad_h.filter(|_| adjoint),
             grad_u: to_grad_u,
             grad_tau,
             first_chunk: begin == 0,
-            last_chunk: begin + count == rows,
+            last_chunk: end == rows,
             identity: false,
         };
         pass.run(context)?;

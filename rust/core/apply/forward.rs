@@ -5,14 +5,14 @@ use super::{lanes, sequential};
 use crate::arrays::lengths::flops;
 use crate::arrays::rows::{Rows, RowsMut};
 use crate::arrays::stack::{Stack, StackMut};
-use crate::arrays::view::{Shared, View};
+use crate::arrays::view::{Shared, View, ViewMut};
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, padded};
 use crate::method::{self, Method};
 use crate::numbers::scalar::Scalar;
 use crate::operator::{Operator, Reflections, Transform};
 use crate::threads::{Context, slices};
-use crate::wy::blocks::{Blocks, Coefficients, Scratch};
+use crate::wy::blocks::{Blocks, Coefficients, CoefficientsMut, Scratch};
 use crate::wy::dense::{self, Dense};
 use crate::wy::{CompactWy, Overlap};
 use std::fmt;
@@ -165,8 +165,8 @@ impl<T: Scalar> Prepared<T> {
     }
 
     /// `y` of the vectors `begin..end`, if kept.
-    pub fn y(&self, begin: usize, end: usize) -> Option<Coefficients<T>> {
-        let kept = (!self.y.is_empty()).then(|| Coefficients::new(&self.blocks, self.y.ptr(), self.rows));
+    pub fn y(&self, begin: usize, end: usize) -> Option<Coefficients<'_, T>> {
+        let kept = (!self.y.is_empty()).then(|| Coefficients::new(&self.blocks, &self.y, self.rows));
         kept.map(|y| y.part(begin, end))
     }
 }
@@ -188,7 +188,7 @@ fn by_factors<T: Scalar>(
     if keep && !w.adjoint {
         prepared.y = Buffer::zeroed(Coefficients::len(&prepared.blocks, rows))?; // sums read whole registers
     }
-    in_blocks(context, &prepared, w, h, out)?;
+    in_blocks(context, &mut prepared, w, h, out)?;
     Ok(prepared)
 }
 
@@ -203,20 +203,25 @@ fn in_one_block<T: Scalar>(
     let (n, k, isa) = (u.n(), u.count(), context.isa);
     let (rows, ld) = (h.len() / n, padded::<T>(k));
     let (mut z, mut y) = (Buffer::scratch(rows * ld)?, Buffer::zeroed(rows * ld)?); // sums read whole registers of y
-    let of_h = View::new(h.as_ptr(), n, rows);
-    let of_out = View::new(out.as_mut_ptr(), n, rows);
-    let (of_z, of_y) = (View::new(z.ptr_mut(), ld, rows), View::new(y.ptr_mut(), ld, rows));
+    let (of_h, of_out) = (View::of(h, n, rows), ViewMut::of(out, n, rows));
+    let (of_z, of_y) = (ViewMut::of(&mut z, ld, rows), ViewMut::of(&mut y, ld, rows));
     let bounds = slices(rows, TASK, TASKS);
-    let part = |x: View<T>, i: usize| x.part(bounds[i], bounds[i + 1]);
     let along = Overlap {
         tasks: bounds.len() - 1,
         flops: flops(&[4, n, k, rows]),
-        // SAFETY: tasks own disjoint rows.
-        with_v: &|i, factors| unsafe { factors.gather(isa, 0, part(of_h, i), part(of_z, i)) },
-        // SAFETY: as above.
-        with_both: &|i, factors| unsafe {
-            factors.turn(isa, part(of_z, i), part(of_y, i), adjoint);
-            factors.scatter(isa, part(of_y, i), part(of_h, i), part(of_out, i));
+        with_v: &|i, factors| {
+            let (begin, end) = (bounds[i], bounds[i + 1]);
+            // SAFETY: tasks own disjoint rows.
+            unsafe { factors.gather(isa, 0, of_h.part(begin, end), of_z.part(begin, end)) }
+        },
+        with_both: &|i, factors| {
+            let (begin, end) = (bounds[i], bounds[i + 1]);
+            let (h, z, y) = (of_h.part(begin, end), of_z.part(begin, end), of_y.part(begin, end));
+            // SAFETY: as above.
+            unsafe {
+                factors.turn(isa, z.read(), y, adjoint);
+                factors.scatter(isa, y.read(), h, of_out.part(begin, end));
+            }
         },
     };
     let blocks = Blocks::of_one(CompactWy::with(context, u, &along)?);
@@ -226,12 +231,13 @@ fn in_one_block<T: Scalar>(
 /// An application of the factors that are prepared, which leaves `y` where there is room for it.
 fn in_blocks<T: Scalar>(
     context: &mut Context<'_>,
-    prepared: &Prepared<T>,
+    Prepared { blocks, rows, y }: &mut Prepared<T>,
     Transform { diagonal, adjoint, .. }: Transform<'_, T>,
     h: &[T],
     out: &mut [T],
 ) -> Result<()> {
-    let &Prepared { ref blocks, rows, .. } = prepared;
+    let (blocks, rows) = (&*blocks, *rows);
+    let keep = (!y.is_empty()).then(|| CoefficientsMut::new(blocks, y, rows));
     let (n, isa) = (blocks.n, context.isa);
     let bounds = slices(rows, TASK, TASKS);
     let out = Shared(out.as_mut_ptr());
@@ -249,10 +255,11 @@ fn in_blocks<T: Scalar>(
                 out.copy_from_slice(h);
                 out.chunks_mut(n).for_each(|a| diagonal.apply(a, false));
             }
-            let to = View::new(out.as_mut_ptr(), n, count);
-            let from = if turned { to } else { View::new(h.as_ptr(), n, count) };
+            let to = ViewMut::of(out, n, count);
+            let from = if turned { to.read() } else { View::of(h, n, count) };
+            let keep = keep.map(|keep| keep.part(begin, begin + count));
             // SAFETY: as many rows of n numbers each, the same or disjoint.
-            unsafe { blocks.apply(isa, from, to, &mut scratch, prepared.y(begin, begin + count), adjoint) };
+            unsafe { blocks.apply(isa, from, to, &mut scratch, keep, adjoint) };
             if adjoint && !diagonal.is_one() {
                 out.chunks_mut(n).for_each(|c| diagonal.apply(c, true));
             }

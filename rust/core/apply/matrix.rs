@@ -5,7 +5,7 @@ use super::pass::{Pass, empty};
 use super::small;
 use crate::arrays::rows::RowsMut;
 use crate::arrays::stack::{Stack, StackMut};
-use crate::arrays::view::View;
+use crate::arrays::view::ViewMut;
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, collected, padded};
 use crate::numbers::scalar::Scalar;
@@ -169,9 +169,9 @@ pub(crate) fn from_outer<T: Scalar>(
             let last = &mut state[column(n - 1)];
             last.fill(T::ZERO);
             last[n - 1] = T::ONE;
-            let rows = View::new(last.as_mut_ptr(), n, 1);
+            let row = ViewMut::of(last, n, 1);
             // SAFETY: one row of n numbers.
-            unsafe { blocks.apply(context.isa, rows, rows, &mut Scratch::new(blocks, 1)?, None, false) };
+            unsafe { blocks.apply(context.isa, row.read(), row, &mut Scratch::new(blocks, 1)?, None, false) };
             if let Some(grad_u) = grad_u.as_deref_mut() {
                 grad_u[n * u.m() - 1] = dot(context.isa, last, &outer[column(n - 1)]);
             }
@@ -193,15 +193,15 @@ pub(crate) fn from_outer<T: Scalar>(
     for (j, column) in outer.chunks_mut(ld).take(n).enumerate() {
         diagonal.scale(j, &mut column[..n], true);
     }
-    let (state, outer) = (View::new(state.ptr_mut(), ld, n), View::new(outer.ptr_mut(), ld, n));
+    let (state, outer) = (ViewMut::of(&mut state, ld, n), ViewMut::of(&mut outer, ld, n));
     let (grad_u, grad_tau) = empty(u, grad_u, grad_tau);
     let pass = Pass {
         blocks,
         u,
-        a: state,
+        a: state.read(),
         state,
         y: Some(dense.coefficients()),
-        b: outer,
+        b: outer.read(),
         q: Some(outer),
         c: None,
         grad_u,

@@ -14,7 +14,7 @@
 
 use super::{TASK, TASKS};
 use crate::arrays::lengths::flops;
-use crate::arrays::view::{Shared, View};
+use crate::arrays::view::{View, ViewMut};
 use crate::error::Result;
 use crate::memory::Buffer;
 use crate::numbers::scalar::Scalar;
@@ -23,7 +23,7 @@ use crate::simd::epilogue::Store;
 use crate::simd::gemm::gemm;
 use crate::simd::isa::InstructionSet;
 use crate::threads::{Context, slices};
-use crate::wy::blocks::{Blocks, Coefficients};
+use crate::wy::blocks::{Blocks, Coefficients, CoefficientsMut};
 
 /// Coordinates of a task that forms sums, at least.
 const COORDINATES: usize = 32;
@@ -39,21 +39,21 @@ pub struct Pass<'a, T: Scalar> {
     /// The reflections as they were given.
     pub u: Reflections<'a, T>,
     /// `D h`: the input of the block applied first.
-    pub a: View<T>,
+    pub a: View<'a, T>,
     /// Workspace for as many vectors, used if there are several blocks; may be `a` itself.
-    pub state: View<T>,
+    pub state: ViewMut<'a, T>,
     /// `y` of every block, if known.
-    pub y: Option<Coefficients<T>>,
+    pub y: Option<Coefficients<'a, T>>,
     /// `dL/dc`.
-    pub b: View<T>,
+    pub b: View<'a, T>,
     /// `dL/da` of the first block; may be `b` itself. Without it only a single block is allowed.
-    pub q: Option<View<T>>,
+    pub q: Option<ViewMut<'a, T>>,
     /// `W_1 D h`, if wanted.
-    pub c: Option<View<T>>,
+    pub c: Option<ViewMut<'a, T>>,
     /// `dL/dU`, rows `u.m()` apart; entries outside the columns are not written.
-    pub grad_u: Option<Shared<T>>,
-    /// `dL/dtau`, zero before the first vectors.
-    pub grad_tau: Option<Shared<T>>,
+    pub grad_u: Option<ViewMut<'a, T>>,
+    /// `dL/dtau`, one vector, zero before the first vectors.
+    pub grad_tau: Option<ViewMut<'a, T>>,
     /// Whether these are the first vectors of a batch, whose sums begin at zero.
     pub first_chunk: bool,
     /// Whether they are the last, which complete the sums.
@@ -78,7 +78,7 @@ enum PassStage {
     Leave,
 }
 
-impl<T: Scalar> Pass<'_, T> {
+impl<'a, T: Scalar> Pass<'a, T> {
     /// Runs the whole pass.
     ///
     /// # Safety
@@ -113,7 +113,8 @@ impl<T: Scalar> Pass<'_, T> {
         }
         let bounds: Vec<Vec<usize>> = stages.iter().map(|&stage| self.bounds(stage)).collect();
         let counts: Vec<usize> = bounds.iter().map(|bounds| bounds.len() - 1).collect();
-        let workspace = Workspace::new(self.blocks, rows, self.y)?;
+        let mut memory = WorkspaceMemory::new(self.blocks, rows, self.y.is_none())?;
+        let workspace = memory.workspace(self.blocks, rows, self.y);
         let flops = flops(&[14, self.blocks.n, self.blocks.k, rows]);
         context.run_stages(&counts, flops, &|stage, task, cancel| {
             cancel.check()?;
@@ -156,16 +157,16 @@ impl<T: Scalar> Pass<'_, T> {
     ///
     /// # Safety
     /// As of [`Pass::run`], for the vectors `begin..end` of this task.
-    unsafe fn sweep(&self, isa: InstructionSet, workspace: &Workspace<T>, begin: usize, end: usize) {
+    unsafe fn sweep(&self, isa: InstructionSet, workspace: &Workspace<'_, T>, begin: usize, end: usize) {
         for (i, block) in self.blocks.list.iter().enumerate().rev() {
             let source = self.input_of(i).part(begin, end);
             let y = workspace.y.of(i).part(begin, end);
-            if self.y.is_none() {
-                block.project(isa, source, workspace.z.part(begin, end), y, false);
+            if let Some(made) = workspace.made {
+                block.project(isa, source, workspace.z.part(begin, end), made.of(i).part(begin, end), false);
             }
             if i > 0 {
                 let state = self.state.part(begin, end);
-                if source.ptr != state.ptr {
+                if source.ptr != state.ptr.cast_const() {
                     source.copy_to(state, block.begin);
                 }
                 block.expand(isa, y, source, state);
@@ -178,27 +179,28 @@ impl<T: Scalar> Pass<'_, T> {
 
     /// # Safety
     /// As of [`Pass::run`], for the vectors `begin..end` of this task.
-    unsafe fn back(&self, isa: InstructionSet, workspace: &Workspace<T>, i: usize, begin: usize, end: usize) {
+    unsafe fn back(&self, isa: InstructionSet, workspace: &Workspace<'_, T>, i: usize, begin: usize, end: usize) {
         let block = &self.blocks.list[i];
-        let of = |x: View<T>| x.part(begin, end);
-        let (y, z, w) = (of(workspace.y.of(i)), of(workspace.z), of(workspace.w));
+        let y = workspace.y.of(i).part(begin, end);
+        let [z, w] = [workspace.z, workspace.w].map(|x| x.part(begin, end));
         let len = (end - begin) * y.ld;
         if i > 0 {
             self.leave(isa, workspace, i - 1, begin, end);
         }
-        if (i > 0 || self.identity) && self.grad_u.is_some() && self.input_of(i).ptr == self.state.ptr {
+        if (i > 0 || self.identity) && self.grad_u.is_some() && self.input_of(i).ptr == self.state.ptr.cast_const() {
             // a = c - V y
             for j in 0..len {
                 *z.ptr.add(j) = -*y.ptr.add(j);
             }
-            block.expand(isa, z, of(self.state), of(self.state));
+            let state = self.state.part(begin, end);
+            block.expand(isa, z.read(), state.read(), state);
         }
-        block.project(isa, of(self.gradient_of(i)), z, w, true);
+        block.project(isa, self.gradient_of(i).part(begin, end), z, w, true);
         if i + 1 == self.blocks.list.len() && self.leaves_early() {
             self.leave(isa, workspace, i, begin, end);
         }
         if T::COMPLEX {
-            let [conjugate_y, conjugate_w] = workspace.conjugates(i).map(of);
+            let [conjugate_y, conjugate_w] = workspace.conjugates.map(|x| x.part(begin, end));
             for j in 0..len {
                 *conjugate_y.ptr.add(j) = (*y.ptr.add(j)).conj();
                 *conjugate_w.ptr.add(j) = (*w.ptr.add(j)).conj();
@@ -207,41 +209,42 @@ impl<T: Scalar> Pass<'_, T> {
     }
 
     /// Where the input of block `i` is, when its turn comes.
-    fn input_of(&self, i: usize) -> View<T> {
-        if i + 1 == self.blocks.list.len() { self.a } else { self.state }
+    fn input_of(&self, i: usize) -> View<'a, T> {
+        if i + 1 == self.blocks.list.len() { self.a } else { self.state.read() }
     }
 
     /// Where the gradient of the output of block `i` is.
-    fn gradient_of(&self, i: usize) -> View<T> {
-        self.q.filter(|_| i > 0).unwrap_or(self.b)
+    fn gradient_of(&self, i: usize) -> View<'a, T> {
+        self.q.filter(|_| i > 0).map_or(self.b, ViewMut::read)
     }
 
     /// Whether `q` can be written before the last sum, because that sum reads other memory.
     fn leaves_early(&self) -> bool {
         let last = self.gradient_of(self.blocks.list.len() - 1);
-        !self.identity && self.q.is_some_and(|q| q.ptr != last.ptr)
+        !self.identity && self.q.is_some_and(|q| q.ptr.cast_const() != last.ptr)
     }
 
     /// `b + V w` behind block `i`, for vectors `begin..end`.
     ///
     /// # Safety
     /// As of [`Pass::run`], for the vectors `begin..end` of this task.
-    unsafe fn leave(&self, isa: InstructionSet, workspace: &Workspace<T>, i: usize, begin: usize, end: usize) {
+    unsafe fn leave(&self, isa: InstructionSet, workspace: &Workspace<'_, T>, i: usize, begin: usize, end: usize) {
         let block = &self.blocks.list[i];
-        let (from, to) = (self.gradient_of(i), self.gradient_of(i + 1));
-        block.expand(isa, workspace.w.part(begin, end), from.part(begin, end), to.part(begin, end));
+        let Some(to) = self.q else { return };
+        let (w, from) = (workspace.w.part(begin, end), self.gradient_of(i).part(begin, end));
+        block.expand(isa, w.read(), from, to.part(begin, end));
     }
 
     /// # Safety
     /// As of [`Pass::run`]; one task.
-    unsafe fn middle(&self, isa: InstructionSet, workspace: &Workspace<T>, i: usize) {
+    unsafe fn middle(&self, isa: InstructionSet, workspace: &Workspace<'_, T>, i: usize) {
         let block = &self.blocks.list[i];
         let (k, first, rows) = (block.wy.k, self.first_vector(i), self.a.count);
         // Column-major conj(E) is E with its rows contiguous, as the sum takes it.
-        let [y, w] = [workspace.conjugates(i)[0], workspace.w].map(|x| x.part(first, rows));
+        let [y, w] = [workspace.conjugates(i)[0], workspace.w.read()].map(|x| x.part(first, rows));
         let e = workspace.e;
         gemm(isa, (k, k), y, w.transposed(k), &Store::new(e));
-        let grad_tau = self.grad_tau.map(|grad| std::slice::from_raw_parts_mut(grad.get().add(block.first), k));
+        let grad_tau = self.grad_tau.map(|grad| grad.from(block.first, 0).vector_mut(0, k));
         block.wy.hermitian(std::slice::from_raw_parts_mut(e.ptr, k * e.ld), e.ld, true, grad_tau);
     }
 
@@ -252,7 +255,7 @@ impl<T: Scalar> Pass<'_, T> {
     unsafe fn sum(
         &self,
         isa: InstructionSet,
-        workspace: &Workspace<T>,
+        workspace: &Workspace<'_, T>,
         i: usize,
         begin: usize,
         end: usize,
@@ -262,31 +265,31 @@ impl<T: Scalar> Pass<'_, T> {
         let wy = &block.wy;
         let (k, m, first, rows) = (wy.k, self.u.m(), self.first_vector(i), self.a.count);
         let a = self.input_of(i);
-        let grad = |coordinate: usize| grad_u.get().add((block.begin + coordinate) * m + block.first);
+        let grad = grad_u.from(block.first, block.begin);
         let mut packed = Buffer::<T>::scratch(if rows > PIECE { PIECE * PACKED } else { 0 })?;
         for begin in (begin..end).step_by(COLUMNS) {
             let count = COLUMNS.min(end - begin);
-            let out = View::new(grad(begin), m, count);
-            let mut add = if self.first_chunk { View::none() } else { out };
+            let out = grad.part(begin, begin + count);
+            let mut add = if self.first_chunk { View::none() } else { out.read() };
             for (vectors, weights) in [self.gradient_of(i), a].into_iter().zip(workspace.conjugates(i)) {
                 for row in (first..rows).step_by(PIECE) {
-                    let part = |x: View<T>| x.part(row, rows.min(row + PIECE));
-                    let (weights, mut vectors) = (part(weights), part(vectors.from(block.begin + begin, 0)));
+                    let end = rows.min(row + PIECE);
+                    let mut vectors = vectors.from(block.begin + begin, 0).part(row, end);
                     if !packed.is_empty() {
                         // Vectors that many numbers apart fall into few sets of the cache.
-                        let near = View::new(packed.ptr_mut(), PACKED, vectors.count);
+                        let near = ViewMut::of(&mut packed, PACKED, vectors.count);
                         vectors.copy_to(near, count);
-                        vectors = near;
+                        vectors = near.read();
                     }
-                    gemm(isa, (k, count), weights, vectors.transposed(count), &Store::plus(out, add));
-                    add = out;
+                    gemm(isa, (k, count), weights.part(row, end), vectors.transposed(count), &Store::plus(out, add));
+                    add = out.read();
                 }
             }
-            let v = View::new(wy.v.ptr().add(begin), wy.ld_n(), k).transposed(count);
-            gemm(isa, (k, count), workspace.e.part(0, k), v, &Store::plus(out, out));
+            let v = View::of(&wy.v, wy.ld_n(), k).from(begin, 0).transposed(count);
+            gemm(isa, (k, count), workspace.e.read().part(0, k), v, &Store::plus(out, out.read()));
         }
         if self.last_chunk {
-            let grad = std::slice::from_raw_parts_mut(grad(begin), (end - begin - 1) * m + k);
+            let grad = std::slice::from_raw_parts_mut(grad.at(0, begin), (end - begin - 1) * m + k);
             wy.finish_gradient(isa, begin, grad, m);
         }
         Ok(())
@@ -294,57 +297,84 @@ impl<T: Scalar> Pass<'_, T> {
 }
 
 /// The gradients for a pass, with zeros in the entries that it does not write or that it adds to.
-pub fn empty<T: Scalar>(
+pub fn empty<'a, T: Scalar>(
     u: Reflections<'_, T>,
-    grad_u: Option<&mut [T]>,
-    grad_tau: Option<&mut [T]>,
-) -> (Option<Shared<T>>, Option<Shared<T>>) {
+    grad_u: Option<&'a mut [T]>,
+    grad_tau: Option<&'a mut [T]>,
+) -> (Option<ViewMut<'a, T>>, Option<ViewMut<'a, T>>) {
     let grad_u = grad_u.map(|grad_u| {
         u.clear_unused(grad_u);
-        Shared(grad_u.as_mut_ptr())
+        ViewMut::of(grad_u, u.m(), u.n())
     });
     let grad_tau = grad_tau.map(|grad_tau| {
         grad_tau.fill(T::ZERO);
-        Shared(grad_tau.as_mut_ptr())
+        ViewMut::of(grad_tau, 0, 1)
     });
     (grad_u, grad_tau)
 }
 
 /// Intermediate results, a row for each vector.
-struct Workspace<T: Scalar> {
+struct Workspace<'a, T> {
     /// `y` of each block.
-    y: Coefficients<T>,
-    z: View<T>,
-    w: View<T>,
+    y: Coefficients<'a, T>,
+    /// The same, if the pass makes it.
+    made: Option<CoefficientsMut<'a, T>>,
+    z: ViewMut<'a, T>,
+    w: ViewMut<'a, T>,
     /// `conj(y)` and `conj(w)` of one block, for complex numbers.
-    conjugates: [View<T>; 2],
-    e: View<T>,
-    _memory: Vec<Buffer<T>>,
+    conjugates: [ViewMut<'a, T>; 2],
+    e: ViewMut<'a, T>,
 }
 
-impl<T: Scalar> Workspace<T> {
-    fn new(blocks: &Blocks<T>, rows: usize, y: Option<Coefficients<T>>) -> Result<Self> {
-        let ld = blocks.widest();
-        let mut memory = Vec::new();
-        let mut take = |rows: usize| -> Result<View<T>> {
-            // In sums, registers read beyond the ends of rows, where denormal numbers would be slow.
-            let mut buffer = Buffer::zeroed(rows * ld)?;
-            let view = View::new(buffer.ptr_mut(), ld, rows);
-            memory.push(buffer);
-            Ok(view)
-        };
-        let y = match y {
-            Some(y) => y,
-            None => Coefficients::new(blocks, take(blocks.list.len() * rows)?.ptr, rows),
-        };
+impl<'a, T: Scalar> Workspace<'a, T> {
+    /// `conj(y)` and `conj(w)`.
+    fn conjugates(&self, i: usize) -> [View<'a, T>; 2] {
+        if T::COMPLEX { self.conjugates.map(ViewMut::read) } else { [self.y.of(i), self.w.read()] }
+    }
+}
+
+/// Where the intermediate results are.
+struct WorkspaceMemory<T: Scalar> {
+    /// Empty if `y` is known.
+    y: Buffer<T>,
+    z: Buffer<T>,
+    w: Buffer<T>,
+    conjugates: [Buffer<T>; 2],
+    e: Buffer<T>,
+}
+
+impl<T: Scalar> WorkspaceMemory<T> {
+    fn new(blocks: &Blocks<T>, rows: usize, makes_y: bool) -> Result<Self> {
+        // In sums, registers read beyond the ends of rows, where denormal numbers would be slow.
+        let take = |rows: usize| Buffer::zeroed(rows * blocks.widest());
         let conjugate = if T::COMPLEX { rows } else { 0 };
-        let (z, w) = (take(rows)?, take(rows)?);
-        let (conjugates, e) = ([take(conjugate)?, take(conjugate)?], take(ld)?);
-        Ok(Self { y, z, w, conjugates, e, _memory: memory })
+        Ok(Self {
+            y: take(if makes_y { blocks.list.len() * rows } else { 0 })?,
+            z: take(rows)?,
+            w: take(rows)?,
+            conjugates: [take(conjugate)?, take(conjugate)?],
+            e: take(blocks.widest())?,
+        })
     }
 
-    /// `conj(y)` and `conj(w)`.
-    fn conjugates(&self, i: usize) -> [View<T>; 2] {
-        if T::COMPLEX { self.conjugates } else { [self.y.of(i), self.w] }
+    /// Views of it, with `y` as it is known, or to be made.
+    fn workspace<'a>(
+        &'a mut self,
+        blocks: &Blocks<T>,
+        rows: usize,
+        known: Option<Coefficients<'a, T>>,
+    ) -> Workspace<'a, T> {
+        let Self { y, z, w, conjugates, e } = self;
+        let ld = blocks.widest();
+        let made = CoefficientsMut::new(blocks, y, rows);
+        let [z, w] = [z, w].map(|x| ViewMut::of(x, ld, rows));
+        Workspace {
+            y: known.unwrap_or(made.read()),
+            made: known.is_none().then_some(made),
+            z,
+            w,
+            conjugates: conjugates.each_mut().map(|x| ViewMut::of(x, ld, rows)),
+            e: ViewMut::of(e, ld, ld),
+        }
     }
 }

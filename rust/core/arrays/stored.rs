@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::arrays::lengths::product;
-use crate::arrays::view::View;
+use crate::arrays::view::{View, ViewMut};
 use crate::error::{Error, Result};
 use crate::memory::ALIGNMENT;
 use crate::numbers::number::Real;
@@ -51,16 +51,16 @@ impl<T> Numbers<'_, T> {
         self.len() == 0
     }
 
-    fn place(&self) -> (*mut c_void, Format) {
+    fn place(&self) -> (*const c_void, Format) {
         match self {
-            Self::Full(numbers) => (numbers.as_ptr().cast_mut().cast(), Format::Full),
-            Self::BFloat16(numbers) => (numbers.as_ptr().cast_mut().cast(), Format::BFloat16),
-            Self::Float16(numbers) => (numbers.as_ptr().cast_mut().cast(), Format::Float16),
+            Self::Full(numbers) => (numbers.as_ptr().cast(), Format::Full),
+            Self::BFloat16(numbers) => (numbers.as_ptr().cast(), Format::BFloat16),
+            Self::Float16(numbers) => (numbers.as_ptr().cast(), Format::Float16),
         }
     }
 }
 
-impl<T> NumbersMut<'_, T> {
+impl<'a, T> NumbersMut<'a, T> {
     /// How many there are.
     pub fn len(&self) -> usize {
         match self {
@@ -74,14 +74,15 @@ impl<T> NumbersMut<'_, T> {
         self.len() == 0
     }
 
-    /// The first of rows of `width` numbers, one after the other.
-    pub(crate) fn rows(&mut self, width: usize) -> StoredRows<T> {
+    /// Rows of `width` numbers, one after the other.
+    pub(crate) fn rows(self, width: usize) -> StoredRowsMut<'a, T> {
+        let count = self.len().checked_div(width).unwrap_or(0);
         let (ptr, format) = match self {
             Self::Full(numbers) => (numbers.as_mut_ptr().cast(), Format::Full),
             Self::BFloat16(numbers) => (numbers.as_mut_ptr().cast(), Format::BFloat16),
             Self::Float16(numbers) => (numbers.as_mut_ptr().cast(), Format::Float16),
         };
-        StoredRows { ptr, format, ld: width, count: self.len().checked_div(width).unwrap_or(0), numbers: PhantomData }
+        StoredRowsMut { ptr, format, ld: width, count, owner: PhantomData }
     }
 }
 
@@ -171,11 +172,11 @@ impl<'a, T> Tokens<'a, T> {
     }
 
     /// `count` rows of a head, from a token on, counted over all batches. They are at one distance from each other.
-    pub(crate) fn rows(&self, (first, count): (usize, usize), head: usize) -> StoredRows<T> {
+    pub(crate) fn rows(&self, (first, count): (usize, usize), head: usize) -> StoredRows<'a, T> {
         let ([_, tokens, ..], [of_batch, of_token, of_head]) = self.layout();
         let (ptr, format) = self.numbers.place();
         let batch = first.checked_div(tokens).unwrap_or(0);
-        let rows = StoredRows { ptr, format, ld: of_token, count, numbers: PhantomData };
+        let rows = StoredRows { ptr, format, ld: of_token, count, owner: PhantomData };
         rows.skip(batch * of_batch + (first - batch * tokens) * of_token + head * of_head)
     }
 
@@ -184,7 +185,7 @@ impl<'a, T> Tokens<'a, T> {
         &self,
         (mut first, count): (usize, usize),
         head: usize,
-    ) -> impl Iterator<Item = StoredRows<T>> {
+    ) -> impl Iterator<Item = StoredRows<'a, T>> {
         let ([_, tokens, ..], end) = (self.layout().0, first + count);
         std::iter::from_fn(move || {
             let begin = first;
@@ -202,84 +203,106 @@ enum Format {
     Float16,
 }
 
-/// Rows of contiguous numbers, `ld` numbers apart; null means none.
-///
-/// Who reads or writes them owns them meanwhile.
+/// Rows of contiguous numbers to read, `ld` numbers apart; null means none.
 #[derive(Clone, Copy)]
-pub(crate) struct StoredRows<T> {
+pub(crate) struct StoredRows<'a, T> {
+    ptr: *const c_void,
+    format: Format,
+    ld: usize,
+    /// Number of rows.
+    pub count: usize,
+    owner: PhantomData<&'a T>,
+}
+
+/// Rows to be written, where [`StoredRows`] would be. Tasks on several threads hold copies: whoever hands rows to several
+/// tasks promises that what one writes, no other touches at the same time.
+#[derive(Clone, Copy)]
+pub(crate) struct StoredRowsMut<'a, T> {
     ptr: *mut c_void,
     format: Format,
     ld: usize,
     /// Number of rows.
     pub count: usize,
-    numbers: PhantomData<*mut T>,
+    owner: PhantomData<&'a mut T>,
 }
 
-// SAFETY: whoever hands rows to several tasks promises that what one writes, no other touches at the same time.
-unsafe impl<T> Send for StoredRows<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for StoredRows<T> {}
+/// What both kinds of rows have.
+macro_rules! stored_rows {
+    ($rows:ident, $null:expr) => {
+        // SAFETY: numbers are read on any thread, and whoever hands rows to several tasks promises that what one writes, no
+        // other touches at the same time.
+        unsafe impl<T> Send for $rows<'_, T> {}
+        // SAFETY: as above.
+        unsafe impl<T> Sync for $rows<'_, T> {}
 
-impl<T> StoredRows<T> {
-    /// No rows.
-    pub fn none() -> Self {
-        Self { ptr: std::ptr::null_mut(), format: Format::Full, ld: 0, count: 0, numbers: PhantomData }
-    }
+        impl<T> $rows<'_, T> {
+            /// No rows.
+            pub fn none() -> Self {
+                Self { ptr: $null, format: Format::Full, ld: 0, count: 0, owner: PhantomData }
+            }
 
-    /// Whether there are none at all.
-    pub fn is_none(&self) -> bool {
-        self.ptr.is_null()
-    }
+            /// Whether there are none at all.
+            pub fn is_none(&self) -> bool {
+                self.ptr.is_null()
+            }
 
-    fn size(&self) -> usize {
-        if self.format == Format::Full { size_of::<T>() } else { 2 }
-    }
+            fn size(&self) -> usize {
+                if self.format == Format::Full { size_of::<T>() } else { 2 }
+            }
 
-    /// From so many numbers on.
-    fn skip(&self, numbers: usize) -> Self {
-        Self { ptr: self.ptr.wrapping_byte_add(numbers * self.size()), ..*self }
-    }
+            /// From so many numbers on.
+            fn skip(&self, numbers: usize) -> Self {
+                Self { ptr: self.ptr.wrapping_byte_add(numbers * self.size()), ..*self }
+            }
 
-    /// `count` rows from row `first` on, from a column on.
-    pub fn part(self, first: usize, count: usize, column: usize) -> Self {
-        Self { count, ..self.skip(first * self.ld + column) }
-    }
+            /// `count` rows from row `first` on, from a column on.
+            pub fn part(self, first: usize, count: usize, column: usize) -> Self {
+                Self { count, ..self.skip(first * self.ld + column) }
+            }
 
-    /// Fetches `width` numbers of each row.
-    pub fn prefetch(self, width: usize) {
-        prefetch_rows(View::new(self.ptr.cast::<u8>(), self.ld * self.size(), self.count), width * self.size());
-    }
+            /// Fetches `width` numbers of each row.
+            pub fn prefetch(self, width: usize) {
+                // SAFETY: they are only fetched.
+                let bytes = unsafe { View::from_raw(self.ptr.cast::<u8>(), self.ld * self.size(), self.count) };
+                prefetch_rows(bytes, width * self.size());
+            }
 
-    /// The same while a product over as many terms is computed.
-    pub(crate) fn fetch(self, width: usize) -> Fetch<T> {
-        let (size, lines) = (self.size(), (width * self.size()).div_ceil(ALIGNMENT));
-        Fetch::rows(self.ptr.cast(), (self.count, self.ld * size / size_of::<T>()), lines)
-    }
+            /// The same while a product over as many terms is computed.
+            pub(crate) fn fetch(self, width: usize) -> Fetch<T> {
+                let (size, lines) = (self.size(), (width * self.size()).div_ceil(ALIGNMENT));
+                Fetch::rows(self.ptr.cast(), (self.count, self.ld * size / size_of::<T>()), lines)
+            }
+        }
+    };
 }
+stored_rows!(StoredRows, std::ptr::null());
+stored_rows!(StoredRowsMut, std::ptr::null_mut());
 
-impl<T: Real> StoredRows<T> {
+impl<T: Real> StoredRows<'_, T> {
     /// Copies `width` numbers of each row to workspace.
     ///
     /// # Safety
-    /// The caller owns the rows here and there, which are not the same, and nothing else writes them meanwhile.
-    pub unsafe fn read(self, isa: InstructionSet, width: usize, to: View<T>) {
-        let halves = View::new(self.ptr.cast::<u16>(), self.ld, self.count);
+    /// The rows and the workspace have these numbers, are not the same, and nothing else writes them meanwhile.
+    pub unsafe fn read(self, isa: InstructionSet, width: usize, to: ViewMut<'_, T>) {
+        let halves = View::from_raw(self.ptr.cast::<u16>(), self.ld, self.count);
         match self.format {
-            Format::Full => View::new(self.ptr.cast::<T>(), self.ld, self.count).copy_to(to, width),
+            Format::Full => View::from_raw(self.ptr.cast::<T>(), self.ld, self.count).copy_to(to, width),
             Format::BFloat16 => of_bfloat16(isa, width, halves, to),
             Format::Float16 => of_float16(isa, width, halves, to),
         }
     }
+}
 
+impl<T: Real> StoredRowsMut<'_, T> {
     /// Copies `width` numbers of each row from workspace.
     ///
     /// # Safety
-    /// As of [`Self::read`].
-    pub unsafe fn write(self, isa: InstructionSet, width: usize, from: View<T>) {
+    /// As of [`StoredRows::read`].
+    pub unsafe fn write(self, isa: InstructionSet, width: usize, from: View<'_, T>) {
         let from = View { count: self.count, ..from };
-        let halves = View::new(self.ptr.cast::<u16>(), self.ld, self.count);
+        let halves = ViewMut::from_raw(self.ptr.cast::<u16>(), self.ld, self.count);
         match self.format {
-            Format::Full => from.copy_to(View::new(self.ptr.cast::<T>(), self.ld, self.count), width),
+            Format::Full => from.copy_to(ViewMut::from_raw(self.ptr.cast::<T>(), self.ld, self.count), width),
             Format::BFloat16 => to_bfloat16(isa, width, from, halves),
             Format::Float16 => to_float16(isa, width, from, halves),
         }
@@ -294,7 +317,7 @@ macro_rules! conversion {
             ///
             /// # Safety
             /// The caller owns the rows, and nothing else writes them meanwhile.
-            unsafe fn $name<T: Real>(_s, width: usize, from: View<$from>, to: View<$to>) -> () {
+            unsafe fn $name<T: Real>(_s, width: usize, from: View<'_, $from>, to: ViewMut<'_, $to>) -> () {
                 for i in 0..from.count {
                     // SAFETY: rows of the caller's, of different arrays.
                     let (from, to) = unsafe { (from.vector(i, width), to.vector_mut(i, width)) };
@@ -392,15 +415,15 @@ mod tests {
                 ] {
                     let tokens = Tokens::strided(numbers, [1, 3, 1, width], [0, width, 0]).unwrap();
                     let (mut wide, mut written) = (vec![0.0_f64; 3 * width], vec![0_u16; 3 * width]);
-                    let mut target = match numbers {
+                    let target = match numbers {
                         Numbers::Float16(_) => NumbersMut::Float16(&mut written),
                         _ => NumbersMut::BFloat16(&mut written),
                     };
-                    let view = View::new(wide.as_mut_ptr(), width, 3);
+                    let view = ViewMut::of(&mut wide, width, 3);
                     // SAFETY: three rows here and there.
                     unsafe {
                         tokens.rows((0, 3), 0).read(isa, width, view);
-                        target.rows(width).write(isa, width, view);
+                        target.rows(width).write(isa, width, view.read());
                     }
                     assert!(wide.iter().zip(&bits).all(|(&x, &bits)| x == f64::from(of(bits))));
                     assert_eq!(written, bits);

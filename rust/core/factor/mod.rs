@@ -19,7 +19,7 @@ use range::few_reflections;
 
 use crate::apply;
 use crate::arrays::lengths::{flops, require};
-use crate::arrays::view::{Shared, View};
+use crate::arrays::view::ViewMut;
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, collected, filled, padded};
 use crate::numbers::number::{Number, Real};
@@ -292,17 +292,17 @@ impl<T: Scalar> Residual<T> {
         let (isa, ld, ld_k) = (context.isa, self.ld, block.wy.ld_k());
         let count = self.n - column;
         let bounds = slices(count, TASK, 64);
-        let shared = Shared(self.columns[column * ld..].as_mut_ptr());
+        let columns = ViewMut::of(&mut self.columns[column * ld..], ld, count);
         context.run(bounds.len() - 1, flops(&[4, block.wy.n, block.wy.k, count]), &|i, cancel| {
             cancel.check()?;
-            let cols = bounds[i + 1] - bounds[i];
+            let rest = columns.part(bounds[i], bounds[i + 1]);
+            let cols = rest.count;
             let (mut z, mut y) = (Buffer::<T>::scratch(cols * ld_k)?, Buffer::<T>::scratch(cols * ld_k)?);
-            let (z, y) = (View::new(z.ptr_mut(), ld_k, cols), View::new(y.ptr_mut(), ld_k, cols));
+            let (z, y) = (ViewMut::of(&mut z, ld_k, cols), ViewMut::of(&mut y, ld_k, cols));
             // SAFETY: tasks own disjoint columns; z and y have a row for each.
             unsafe {
-                let rest = View::new(shared.get().add(bounds[i] * ld), ld, cols);
-                block.project(isa, rest, z, y, true);
-                block.expand(isa, y, rest, rest);
+                block.project(isa, rest.read(), z, y, true);
+                block.expand(isa, y.read(), rest.read(), rest);
             }
             Ok(())
         })

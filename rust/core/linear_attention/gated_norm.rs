@@ -103,7 +103,7 @@ pub fn forward<T: Exponential>(
 pub(crate) fn forward_of_type<T: Exponential>(
     context: &mut Context<'_>,
     mut operands: Operands<'_, T>,
-    mut out: NumbersMut<'_, T>,
+    out: NumbersMut<'_, T>,
 ) -> Result<()> {
     operands.check()?;
     operands.check_like("out", Some(&out))?;
@@ -141,7 +141,7 @@ pub(crate) fn backward_of_type<T: Exponential>(
     context: &mut Context<'_>,
     mut operands: Operands<'_, T>,
     mut grad_out: Tokens<'_, T>,
-    mut gradients: Gradients<'_, T>,
+    gradients: Gradients<'_, T>,
 ) -> Result<()> {
     operands.check()?;
     let (isa, width) = (context.isa, operands.width());
@@ -149,7 +149,7 @@ pub(crate) fn backward_of_type<T: Exponential>(
     operands.check_like("grad_x", gradients.x.as_ref())?;
     operands.check_like("grad_z", gradients.z.as_ref())?;
     require(1, &[("grad_weight", gradients.weight.as_ref().map(|weight| weight.len()), &[width])])?;
-    let [of_x, of_z] = [&mut gradients.x, &mut gradients.z].map(|array| array.as_mut().map(|array| array.rows(width)));
+    let [of_x, of_z] = [gradients.x, gradients.z].map(|array| array.map(|array| array.rows(width)));
     let mut sums: Buffer<T> = Buffer::zeroed(operands.tasks().saturating_mul(width))?;
     let shared = Shared(sums.ptr_mut());
     context.run(operands.tasks(), flops(&[50, operands.rows, width]), &|task, cancel| {

@@ -16,13 +16,13 @@ use super::forward::{PreparedSequence, Saved};
 use super::grad_x::InputGradient;
 use super::gradients::SequenceGradients;
 use super::plan::{Layout, Plan};
-use super::ring::Ring;
+use super::ring::{Ring, RingRows};
 use super::sequence::Sequence;
 use super::steps::Series;
 use super::sums::Sums;
 use super::transition::{Transition, TransitionFactors};
 use crate::arrays::stack::Stack;
-use crate::arrays::view::{Shared, View};
+use crate::arrays::view::{Shared, View, ViewMut};
 use crate::error::{Error, Result};
 use crate::memory::filled;
 use crate::numbers::scalar::Scalar;
@@ -153,7 +153,7 @@ fn one<T: Scalar>(
         grad_h,
         grad_last,
         grad_x,
-        grad_h0: gradients.h0.as_deref_mut().map(|x| Shared(x.as_mut_ptr())),
+        grad_h0: gradients.h0.as_deref_mut().map(|x| ViewMut::of(x, n, sequence.steps.batch())),
     };
     let width_of_grad_x = run.grad_x.as_ref().map_or(0, InputGradient::ring_width);
     let (slices, rows) = (sequence.slices(), sequence.parts());
@@ -165,7 +165,9 @@ fn one<T: Scalar>(
     let (parts, flops) = (rows.len() - 1, sequence.flops().saturating_mul(2));
     if parts > 1 {
         let whole = (0, sequence.steps.batch());
-        let ring = Ring::new(sequence, whole, width_of_grad_x, &mut sums[0])?;
+        let sums = &mut sums[0];
+        let mut rows_of_ring = RingRows::new(sequence, whole, width_of_grad_x, sums)?;
+        let ring = rows_of_ring.ring(&mut sums.c1, &mut sums.c2);
         let mut stages = Vec::new();
         run.each_stage(whole, &ring, |stage| {
             stages.try_reserve(1).map_err(|_| Error::OutOfMemory { bytes: size_of_val(&stages[..]) })?;
@@ -185,7 +187,8 @@ fn one<T: Scalar>(
             unsafe {
                 let sums = &mut *shared.get().add(i);
                 let slice = (slices[i], slices[i + 1]);
-                let ring = Ring::new(sequence, slice, width_of_grad_x, sums)?;
+                let mut rows_of_ring = RingRows::new(sequence, slice, width_of_grad_x, sums)?;
+                let ring = rows_of_ring.ring(&mut sums.c1, &mut sums.c2);
                 run.each_stage(slice, &ring, |stage| {
                     if matches!(stage, BackwardStage::Sum { .. }) {
                         cancel.check()?;
@@ -219,7 +222,7 @@ struct BackwardRun<'a, T: Scalar> {
     grad_h: Option<Series<'a, T>>,
     grad_last: Option<&'a [T]>,
     grad_x: Option<InputGradient<'a, T>>,
-    grad_h0: Option<Shared<T>>,
+    grad_h0: Option<ViewMut<'a, T>>,
 }
 
 /// A piece of the work on a slice of the batch. All coordinates must finish it before the next piece begins.
@@ -243,7 +246,7 @@ impl<T: Scalar> BackwardRun<'_, T> {
     fn each_stage(
         &self,
         slice: (usize, usize),
-        ring: &Ring<T>,
+        ring: &Ring<'_, T>,
         mut run: impl FnMut(BackwardStage) -> Result<()>,
     ) -> Result<()> {
         let steps = self.sequence.steps;
@@ -278,7 +281,7 @@ impl<T: Scalar> BackwardRun<'_, T> {
         stage: BackwardStage,
         slice: (usize, usize),
         range: Range<usize>,
-        ring: &Ring<T>,
+        ring: &Ring<'_, T>,
         grad_activation_bias: &mut [T::Real],
     ) {
         match stage {
@@ -295,7 +298,7 @@ impl<T: Scalar> BackwardRun<'_, T> {
             }
             BackwardStage::Inputs { t, rows } => {
                 if let Some(grad_x) = &self.grad_x {
-                    grad_x.ring(slice, t, rows, ring.delta, ring.grad_x, &range);
+                    grad_x.ring(slice, t, rows, ring.delta.read(), ring.grad_x, &range);
                 }
             }
             BackwardStage::Operands { rows } => ring.make_operands(self.isa, rows, range, self.project.as_ref()),
@@ -314,14 +317,14 @@ impl<T: Scalar> BackwardRun<'_, T> {
     ///
     /// # Safety
     /// As of [`BackwardRun::stage`].
-    unsafe fn enter(&self, slice: (usize, usize), t: usize, first: usize, delta: View<T>, range: Range<usize>) {
+    unsafe fn enter(&self, slice: (usize, usize), t: usize, first: usize, delta: ViewMut<'_, T>, range: Range<usize>) {
         let (n, begin) = (self.sequence.n(), range.start);
         let steps = self.sequence.steps;
         let (row, count) = steps.rows_of(t, slice);
         for b in first..count {
             let delta = std::slice::from_raw_parts_mut(delta.at(begin, b), range.len());
-            match self.grad_h.map(|g| g.at(steps, t, slice, n).from(begin, b).ptr) {
-                Some(grad) => delta.copy_from_slice(std::slice::from_raw_parts(grad, range.len())),
+            match self.grad_h.map(|g| g.at(steps, t, slice, n).from(begin, 0)) {
+                Some(grad) => delta.copy_from_slice(grad.vector(b, range.len())),
                 None => delta.fill(T::ZERO),
             }
             if let Some(grad_last) = self.grad_last {
@@ -339,7 +342,7 @@ impl<T: Scalar> BackwardRun<'_, T> {
         &self,
         slice: (usize, usize),
         t: usize,
-        delta: View<T>,
+        delta: ViewMut<'_, T>,
         grad_activation_bias: &mut [T::Real],
     ) {
         if self.sequence.activation.scope() != Rest::Vectors {
@@ -359,7 +362,7 @@ impl<T: Scalar> BackwardRun<'_, T> {
     ///
     /// # Safety
     /// As of [`BackwardRun::stage`].
-    unsafe fn step(&self, slice: (usize, usize), t: usize, base: usize, range: Range<usize>, ring: &Ring<T>) {
+    unsafe fn step(&self, slice: (usize, usize), t: usize, base: usize, range: Range<usize>, ring: &Ring<'_, T>) {
         let (Plan { steps, activation, h0, x, d, .. }, Layout { rank, width }) = (self.sequence, self.sequence.layout);
         let (n, d, begin) = (self.sequence.n(), *d, range.start);
         let count = steps.rows_of(t, slice).1;
@@ -369,7 +372,7 @@ impl<T: Scalar> BackwardRun<'_, T> {
         let next_delta = delta.from(begin, count);
         let h_copy = h_copy.from(begin, 0);
         if begin == 0 {
-            let copy = |width: usize, len: usize, from: Series<'_, T>, to: View<T>| {
+            let copy = |width: usize, len: usize, from: Series<'_, T>, to: ViewMut<'_, T>| {
                 let [now, next] = [t, earlier].map(|t| from.at(steps, t, slice, width));
                 copy_columns(self.isa, (len, count), now, to, next);
             };
@@ -379,27 +382,27 @@ impl<T: Scalar> BackwardRun<'_, T> {
             copy(d, ring.widths[1], *x, z_copy.from(ring.rank, 0));
         }
         if let Some(grad_x) = &self.grad_x {
-            grad_x.step(slice, t, delta, &range);
+            grad_x.step(slice, t, delta.read(), &range);
         }
         let (weights, operand, next) = match &self.back {
             Transition::LowRank { project, expand } => {
                 let [_, fetch] = Series::new(self.h).fetch(steps, t, slice, n, 1).halves();
                 let store = Store { fetch, ..Store::new(q) };
-                gemm(self.isa, (rank, count), project.weights(), delta, &store);
-                (expand.weights(), q, delta)
+                gemm(self.isa, (rank, count), project.weights(), delta.read(), &store);
+                (expand.weights(), q.read(), delta.read())
             }
-            Transition::Dense(w) => (w.weights_from(begin), delta, View::none()),
+            Transition::Dense(w) => (w.weights_from(begin), delta.read(), View::none()),
         };
         if t == 0 {
             for b in 0..count {
-                let copy = std::slice::from_raw_parts_mut(h_copy.at(0, b), range.len());
+                let copy = h_copy.vector_mut(b, range.len());
                 match h0 {
                     Some(h0) => copy.copy_from_slice(&h0[(slice.0 + b) * n..][range.clone()]),
                     None => copy.fill(T::ZERO),
                 }
             }
             if let Some(grad_h0) = self.grad_h0 {
-                let out = View::new(grad_h0.get().add(slice.0 * n + begin), n, count);
+                let out = grad_h0.part(slice.0, slice.0 + count).from(begin, 0);
                 gemm(self.isa, (range.len(), count), weights, operand, &Store::plus(out, next));
             }
             return;
@@ -410,7 +413,7 @@ impl<T: Scalar> BackwardRun<'_, T> {
             out: next_delta,
             next,
             grad,
-            h: View::new(self.h.as_ptr().add(before * n + begin), n, count),
+            h: View::of(self.h, n, before + count).from(begin, before),
             h_copy,
             activation: *activation,
             fetch: if next.ptr.is_null() { fetch } else { fetch.halves()[0] },

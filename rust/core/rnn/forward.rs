@@ -10,7 +10,7 @@ use super::transition::{Transition, TransitionFactors};
 use crate::apply;
 use crate::arrays::lengths::{self, product};
 use crate::arrays::stack::{Stack, StackMut};
-use crate::arrays::view::{Shared, View};
+use crate::arrays::view::{Shared, View, ViewMut};
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, collected, filled, padded};
 use crate::numbers::scalar::Scalar;
@@ -171,7 +171,7 @@ fn states<T: Scalar>(
     h: &mut [T],
     tape: Option<&mut [T]>,
 ) -> Result<()> {
-    let (n, isa) = (sequence.n(), context.isa);
+    let (n, rows, isa) = (sequence.n(), sequence.steps.rows(), context.isa);
     let (slices, parts, steps) = (sequence.slices(), sequence.parts(), sequence.steps.count());
     let run = ForwardRun {
         isa,
@@ -181,8 +181,8 @@ fn states<T: Scalar>(
         inputs: unsafe { pack(isa, n, &sequence.input_parts()) }?,
         zeros: Buffer::zeroed(n)?,
         at_once: sequence.projected_at_once(),
-        h: Shared(h.as_mut_ptr()),
-        tape: tape.map(|tape| Shared(tape.as_mut_ptr())),
+        h: ViewMut::of(h, n, rows),
+        tape: tape.map(|tape| ViewMut::of(tape, sequence.layout.width, rows)),
     };
     // Tasks are slices of the batch, which go through all steps in one stage, or parts of the coordinates, a stage a step.
     let stages = if parts.len() > 2 { steps } else { 1 };
@@ -215,8 +215,8 @@ struct ForwardRun<'a, T: Scalar> {
     zeros: Buffer<T>,
     /// Steps whose input is projected in one product, before the first of them. If 1, a step projects its own input.
     at_once: usize,
-    h: Shared<T>,
-    tape: Option<Shared<T>>,
+    h: ViewMut<'a, T>,
+    tape: Option<ViewMut<'a, T>>,
 }
 
 /// What a task keeps from step to step.
@@ -253,7 +253,7 @@ impl<T: Scalar> ForwardRun<'_, T> {
         let Plan { steps, d, x, .. } = self.sequence;
         let [inputs, ones] = self.sequence.input_widths();
         let most = workspace.raw.len() / (inputs + ones);
-        let raw = View::new(workspace.raw.ptr_mut(), inputs + ones, most);
+        let raw = ViewMut::of(&mut workspace.raw, inputs + ones, most);
         let mut rows = 0;
         for coming in t..steps.count().min(t + self.at_once) {
             let next = x.at(steps, (coming + 1).min(steps.count() - 1), slice, *d);
@@ -261,8 +261,8 @@ impl<T: Scalar> ForwardRun<'_, T> {
             copy_columns(self.isa, (inputs, count), x.at(steps, coming, slice, *d), raw.from(0, rows), next);
             rows += count;
         }
-        let out = View::new(workspace.projected.ptr_mut(), range.len(), rows);
-        gemm(self.isa, (range.len(), rows), self.inputs.weights_from(range.start), raw, &Store::new(out));
+        let out = ViewMut::of(&mut workspace.projected, range.len(), rows);
+        gemm(self.isa, (range.len(), rows), self.inputs.weights_from(range.start), raw.read(), &Store::new(out));
         workspace.used = 0;
     }
 
@@ -273,19 +273,22 @@ impl<T: Scalar> ForwardRun<'_, T> {
     /// The caller owns these coordinates of the states, and all states before are there.
     unsafe fn step(&self, slice: (usize, usize), t: usize, range: Range<usize>, workspace: &mut StepWorkspace<T>) {
         let Plan { steps, activation, d, x, h0, .. } = self.sequence;
-        let (n, d, begin, Layout { rank, width }) = (self.sequence.n(), *d, range.start, self.sequence.layout);
+        let (n, d, begin, Layout { rank, .. }) = (self.sequence.n(), *d, range.start, self.sequence.layout);
         let (row, count) = steps.rows_of(t, slice);
         if count == 0 {
             return;
         }
-        let (previous, previous_ld) = match h0 {
-            _ if t > 0 => (self.h.get().cast_const().add(steps.rows_of(t - 1, slice).0 * n), n),
-            Some(h0) => (h0[slice.0 * n..].as_ptr(), n),
-            None => (self.zeros.ptr(), 0),
+        let state = match h0 {
+            _ if t > 0 => {
+                let before = steps.rows_of(t - 1, slice).0;
+                self.h.read().part(before, before + count)
+            }
+            Some(h0) => View::of(&h0[slice.0 * n..], n, count),
+            None => View::of(&self.zeros, 0, count),
         };
         let following = (t + 1).min(steps.count() - 1);
         let next = steps.rows_of(following, slice).0;
-        let out = self.h.get().add(row * n);
+        let out = self.h.part(row, row + count);
         let now = x.at(steps, t, slice, d);
         let mut input = if self.sequence.input_weight.is_none() { now.from(begin, 0) } else { View::none() };
         let mut inputs = [View::none(); 2];
@@ -293,27 +296,26 @@ impl<T: Scalar> ForwardRun<'_, T> {
             if t.is_multiple_of(self.at_once) {
                 self.project(slice, t, range.clone(), workspace);
             }
-            input =
-                View::new(workspace.projected.ptr_mut(), range.len(), workspace.used + count).from(0, workspace.used);
+            let used = workspace.used;
             workspace.used += count;
+            input = View::of(&workspace.projected, range.len(), workspace.used).part(used, workspace.used);
         } else {
             let [inputs_width, ones] = self.sequence.input_widths();
-            let raw = View::new(workspace.raw.ptr_mut(), inputs_width + ones, count);
+            let raw = ViewMut::of(&mut workspace.raw, inputs_width + ones, count);
             copy_columns(self.isa, (inputs_width, count), now, raw, x.at(steps, following, slice, d));
-            inputs = [self.inputs.weights_from(begin), raw];
+            inputs = [self.inputs.weights_from(begin), raw.read()];
         }
         let step = Step {
-            out: View::new(out, n, count).from(begin, 0),
+            out: out.from(begin, 0),
             previous: View::none(),
             input,
             activation: *activation,
-            fetch: Fetch::new(self.h.get().wrapping_add(next * n + begin), [0; 2], [1; 2], count * range.len()),
+            fetch: Fetch::new(self.h.at(begin, next), [0; 2], [1; 2], count * range.len()),
         };
-        let state = View::new(previous, previous_ld, count);
         if let Some(transition) = &self.transition {
             let z = match self.tape {
-                Some(tape) => View::new(tape.get().add(row * width), width, count),
-                None => View::new(workspace.z.ptr_mut(), padded::<T>(rank), count),
+                Some(tape) => tape.part(row, row + count),
+                None => ViewMut::of(&mut workspace.z, padded::<T>(rank), count),
             };
             transition.advance(self.isa, range.clone(), state, z, inputs, step);
         } else {
@@ -323,12 +325,12 @@ impl<T: Scalar> ForwardRun<'_, T> {
         match activation.scope() {
             Rest::Nothing => {}
             Rest::Entries => {
-                (0..count).for_each(|b| activation.rest(self.isa, out.add(b * n + begin), range.len(), null_mut()));
+                (0..count).for_each(|b| activation.rest(self.isa, out.at(begin, b), range.len(), null_mut()));
             }
             Rest::Vectors => {
                 for b in 0..count {
-                    let flags = self.tape.map(|tape| tape.get().add((row + b) * width + rank));
-                    activation.rest(self.isa, out.add(b * n), n, flags.map_or(null_mut(), <*mut T>::cast));
+                    let flags = self.tape.map(|tape| tape.at(rank, row + b));
+                    activation.rest(self.isa, out.at(0, b), n, flags.map_or(null_mut(), <*mut T>::cast));
                 }
             }
         }

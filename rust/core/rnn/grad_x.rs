@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::plan::Plan;
 use super::steps::Steps;
-use crate::arrays::view::{Shared, View};
+use crate::arrays::view::{View, ViewMut};
 use crate::error::Result;
 use crate::numbers::scalar::Scalar;
 use crate::simd::epilogue::Store;
@@ -18,7 +18,7 @@ pub struct InputGradient<'a, T: Scalar> {
     steps: &'a Steps,
     n: usize,
     d: usize,
-    out: Shared<T>,
+    out: ViewMut<'a, T>,
     route: Route<T>,
 }
 
@@ -32,19 +32,20 @@ enum Route<T: Scalar> {
 }
 
 impl<'a, T: Scalar> InputGradient<'a, T> {
-    /// Of a sequence; tasks write to `out`, which lives as long as they run.
-    pub fn new(isa: InstructionSet, sequence: &Plan<'a, T>, out: &mut [T]) -> Result<Self> {
+    /// Of a sequence; tasks write to `out`.
+    pub fn new(isa: InstructionSet, sequence: &Plan<'a, T>, out: &'a mut [T]) -> Result<Self> {
         let (n, d) = (sequence.n(), sequence.d);
         let route = match sequence.input_weight {
             None => Route::Copied,
             Some(v) => {
-                let adjoint = Part { conjugate: true, ..Part::columns(v.as_ptr(), d, n) };
+                let adjoint = Part { conjugate: true, ..Part::columns(v, d, n) };
                 // SAFETY: V has n rows of d numbers.
                 let adjoint = unsafe { pack(isa, d, &[adjoint]) }?;
                 if sequence.projected_at_once() > 1 { Route::ByRings(adjoint) } else { Route::BySteps(adjoint) }
             }
         };
-        Ok(Self { isa, steps: sequence.steps, n, d, out: Shared(out.as_mut_ptr()), route })
+        let (steps, out) = (sequence.steps, ViewMut::of(out, d, sequence.steps.rows()));
+        Ok(Self { isa, steps, n, d, out, route })
     }
 
     /// Width of the workspace that [`InputGradient::ring`] needs; 0 if single steps do all the work.
@@ -57,9 +58,9 @@ impl<'a, T: Scalar> InputGradient<'a, T> {
     ///
     /// # Safety
     /// `delta` has a row of `n` numbers for each sequence of the step, and no other task has these coordinates.
-    pub unsafe fn step(&self, slice: (usize, usize), t: usize, delta: View<T>, range: &Range<usize>) {
+    pub unsafe fn step(&self, slice: (usize, usize), t: usize, delta: View<'_, T>, range: &Range<usize>) {
         let (row, count) = self.steps.rows_of(t, slice);
-        let out = View::new(self.out.get().add(row * self.d), self.d, count);
+        let out = self.out.part(row, row + count);
         match &self.route {
             Route::Copied => (0..count).for_each(|b| {
                 delta.at(range.start, b).copy_to_nonoverlapping(out.at(range.start, b), range.len());
@@ -79,8 +80,8 @@ impl<'a, T: Scalar> InputGradient<'a, T> {
         slice: (usize, usize),
         t: usize,
         rows: usize,
-        delta: View<T>,
-        workspace: View<T>,
+        delta: View<'_, T>,
+        workspace: ViewMut<'_, T>,
         range: &Range<usize>,
     ) {
         let Route::ByRings(adjoint) = &self.route else { return };
@@ -91,7 +92,7 @@ impl<'a, T: Scalar> InputGradient<'a, T> {
             let (row, count) = self.steps.rows_of(t, slice);
             base -= count;
             for b in 0..count {
-                let to = self.out.get().add((row + b) * self.d + share.start);
+                let to = self.out.at(share.start, row + b);
                 workspace.at(share.start, base + b).copy_to_nonoverlapping(to, share.len());
             }
             t += 1;
@@ -107,7 +108,14 @@ impl<'a, T: Scalar> InputGradient<'a, T> {
 
     /// # Safety
     /// `delta` has `count` rows of `n` numbers, and `out` as many of `d`.
-    unsafe fn project(&self, adjoint: &Packed<T>, delta: View<T>, count: usize, out: View<T>, share: Range<usize>) {
+    unsafe fn project(
+        &self,
+        adjoint: &Packed<T>,
+        delta: View<'_, T>,
+        count: usize,
+        out: ViewMut<'_, T>,
+        share: Range<usize>,
+    ) {
         let weights = adjoint.weights_from(share.start);
         gemm(self.isa, (share.len(), count), weights, delta, &Store::new(out.from(share.start, 0)));
     }

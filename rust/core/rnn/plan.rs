@@ -55,7 +55,7 @@ pub struct Plan<'a, T: Scalar> {
     pub h0: Option<&'a [T]>,
 }
 
-impl<T: Scalar> Plan<'_, T> {
+impl<'a, T: Scalar> Plan<'a, T> {
     /// Size of the states.
     pub fn n(&self) -> usize {
         self.w.u.n()
@@ -72,8 +72,8 @@ impl<T: Scalar> Plan<'_, T> {
     }
 
     /// `V` and `b` side by side.
-    pub fn input_parts(&self) -> Vec<Part<T>> {
-        let column = |x: &[T], k: usize| Part { view: View::new(x.as_ptr(), k, 0).transposed(k), conjugate: false };
+    pub fn input_parts(&self) -> Vec<Part<'a, T>> {
+        let column = |x: &'a [T], k: usize| Part { view: View::of(x, k, 0).transposed(k), conjugate: false };
         self.input_weight.map(|v| column(v, self.d)).into_iter().chain(self.bias.map(|b| column(b, 1))).collect()
     }
 

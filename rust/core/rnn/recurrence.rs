@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use super::sequence::Sequence;
 use super::transition::{Transition, TransitionFactors};
 use crate::arrays::lengths;
-use crate::arrays::view::View;
+use crate::arrays::view::{View, ViewMut};
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, padded};
 use crate::numbers::scalar::Scalar;
@@ -90,22 +90,21 @@ impl<T: Scalar> Recurrence<T> {
         raw.fill(T::ONE);
         let ld = padded::<T>(self.transition.rank());
         let mut z = Buffer::zeroed(batch * ld)?;
-        let view = |p: *const T, ld: usize| View::new(p, ld, batch);
+        let (x, h, out) = (View::of(x, d, batch), View::of(h, n, batch), ViewMut::of(out, n, batch));
         let step = Step {
-            out: view(out.as_mut_ptr(), n),
+            out,
             previous: View::none(),
-            input: if self.is_projected { View::none() } else { view(x.as_ptr(), d) },
+            input: if self.is_projected { View::none() } else { x },
             activation: self.activation.with_bias(&self.activation_bias),
             fetch: Fetch::none(),
         };
+        let raw = ViewMut::of(&mut raw, inputs + ones, batch);
         // SAFETY: rows of n numbers each, of `raw` as many as `[V b]` has columns, and of `z` as many as P has.
         unsafe {
-            let raw = view(raw.ptr_mut(), inputs + ones);
-            let x = view(x.as_ptr(), d);
             copy_columns(isa, (inputs, batch), x, raw, x);
-            let inputs = [self.inputs.weights(), raw];
-            self.transition.advance(isa, 0..n, view(h.as_ptr(), n), view(z.ptr_mut(), ld), inputs, step);
-            (0..batch).for_each(|b| step.activation.rest(isa, out.as_mut_ptr().add(b * n), n, null_mut()));
+            let inputs = [self.inputs.weights(), raw.read()];
+            self.transition.advance(isa, 0..n, h, ViewMut::of(&mut z, ld, batch), inputs, step);
+            (0..batch).for_each(|b| step.activation.rest(isa, out.at(0, b), n, null_mut()));
         }
         Ok(())
     }

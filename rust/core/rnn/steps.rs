@@ -141,9 +141,9 @@ impl<'a, T> Series<'a, T> {
     }
 
     /// The vectors of step `t`, those of a slice of the batch.
-    pub(super) fn at(&self, steps: &Steps, t: usize, slice: (usize, usize), width: usize) -> View<T> {
+    pub(super) fn at(&self, steps: &Steps, t: usize, slice: (usize, usize), width: usize) -> View<'a, T> {
         let [first, ld] = self.place(steps, t, slice, width);
-        View::new(self.numbers.as_ptr().wrapping_add(first), ld, steps.rows_of(t, slice).1)
+        View::of(self.numbers, ld, steps.rows_of(t, slice).1).from(first, 0)
     }
 
     /// The vectors of `count` steps, `t - 1` and those before it, to be brought into the cache.

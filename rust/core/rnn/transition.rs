@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::plan::{Layout, Plan};
 use crate::apply;
-use crate::arrays::view::View;
+use crate::arrays::view::{View, ViewMut};
 use crate::error::Result;
 use crate::memory::{Buffer, padded};
 use crate::numbers::scalar::Scalar;
@@ -45,20 +45,20 @@ impl<T: Scalar> Transition<T> {
     ///
     /// # Safety
     /// The caller owns a row of each operand and of `z` for each vector of `a`, and all that `step` names.
-    pub unsafe fn advance(
+    pub unsafe fn advance<'a>(
         &self,
         isa: InstructionSet,
         range: Range<usize>,
-        a: View<T>,
-        z: View<T>,
-        inputs: [View<T>; 2],
-        step: Step<'_, T>,
+        a: View<'a, T>,
+        z: ViewMut<'_, T>,
+        inputs: [View<'_, T>; 2],
+        step: Step<'a, T>,
     ) {
         let shape = (range.len(), a.count);
         match self {
             Self::LowRank { project, expand } => {
                 gemm(isa, (self.rank(), a.count), project.weights(), a, &Store::new(z));
-                gemm2(isa, shape, &[[expand.weights(), z], inputs], &Step { previous: a, ..step });
+                gemm2(isa, shape, &[[expand.weights(), z.read()], inputs], &Step { previous: a, ..step });
             }
             Self::Dense(w) => gemm2(isa, shape, &[[w.weights_from(range.start), a], inputs], &step),
         }
@@ -141,8 +141,8 @@ impl<T: Scalar> TransitionFactors<T> {
         unsafe {
             let matrix = match self {
                 Self::LowRank { .. } => None,
-                Self::Dense(dense) => Some((dense.w.ptr(), ld, adjoint)),
-                Self::Small { w, .. } => Some((w.ptr(), n, !adjoint)), // rows of a real W are columns of W*
+                Self::Dense(dense) => Some((&dense.w, ld, adjoint)),
+                Self::Small { w, .. } => Some((w, n, !adjoint)), // rows of a real W are columns of W*
             };
             if let Some((w, ld, adjoint)) = matrix {
                 let part = if adjoint { Part::adjoint } else { Part::columns };
@@ -162,13 +162,13 @@ impl<T: Scalar> TransitionFactors<T> {
     }
 
     /// `P`, or `Q` if asked, and how many columns it has.
-    fn thin(&self, q: bool) -> (*const T, usize) {
+    fn thin(&self, q: bool) -> (&[T], usize) {
         match self {
             Self::LowRank { wy, p, q: of_q } => {
-                let of_p = p.as_ref().map_or_else(|| wy.v.ptr(), Buffer::ptr);
-                (if q { of_q.ptr() } else { of_p }, wy.k + usize::from(p.is_some()))
+                let of_p = p.as_ref().unwrap_or(&wy.v);
+                (if q { of_q } else { of_p }, wy.k + usize::from(p.is_some()))
             }
-            Self::Dense(_) | Self::Small { .. } => (std::ptr::null(), 0),
+            Self::Dense(_) | Self::Small { .. } => (&[], 0),
         }
     }
 }

@@ -7,23 +7,23 @@ use super::element::Element;
 use super::fetch::Fetch;
 use super::isa::InstructionSet;
 use super::lanes::{Lanes, unroll};
-use crate::arrays::view::{Shape, View};
+use crate::arrays::view::{Shape, View, ViewMut};
 
 /// Weights and operand of both parts of a sum.
-pub type Terms<T> = [[View<T>; 2]; 2];
+pub type Terms<'a, T> = [[View<'a, T>; 2]; 2];
 
 /// The products of a number type, one function for each epilogue. They are not generic, so that crates that use this one
 /// need not compile all tiles again.
 pub trait Tiles: Element {
     /// # Safety
     /// As of [`super::gemm::gemm2`].
-    unsafe fn product(isa: InstructionSet, shape: Shape, terms: &Terms<Self>, e: &Store<Self>);
+    unsafe fn product(isa: InstructionSet, shape: Shape, terms: &Terms<'_, Self>, e: &Store<'_, Self>);
     /// # Safety
     /// As of [`super::gemm::gemm2`].
-    unsafe fn step(isa: InstructionSet, shape: Shape, terms: &Terms<Self>, e: &Step<'_, Self>);
+    unsafe fn step(isa: InstructionSet, shape: Shape, terms: &Terms<'_, Self>, e: &Step<'_, Self>);
     /// # Safety
     /// As of [`super::gemm::gemm2`].
-    unsafe fn step_back(isa: InstructionSet, shape: Shape, terms: &Terms<Self>, e: &StepBack<'_, Self>);
+    unsafe fn step_back(isa: InstructionSet, shape: Shape, terms: &Terms<'_, Self>, e: &StepBack<'_, Self>);
 }
 
 /// Consumes all sums of a tile at once: rows `row..`, columns `col..`. Choices that depend on the operands and the
@@ -46,7 +46,7 @@ pub trait Epilogue<T: Element>: Copy {
     fn fetch(&self) -> Fetch<T>;
 
     /// The product that ends with this epilogue, see [`super::gemm::gemm2`].
-    unsafe fn product(&self, isa: InstructionSet, shape: Shape, terms: &Terms<T>);
+    unsafe fn product(&self, isa: InstructionSet, shape: Shape, terms: &Terms<'_, T>);
 }
 
 /// Calls `f(j, column j of the sums)`.
@@ -63,39 +63,39 @@ fn columns<V: Copy, const MRV: usize, const NR: usize>(sums: [[V; NR]; MRV], mut
 
 /// `out = sum (+ factor add)`.
 #[derive(Clone, Copy, Debug)]
-pub struct Store<T> {
+pub struct Store<'a, T> {
     /// Where the result goes.
-    pub out: View<T>,
+    pub out: ViewMut<'a, T>,
     /// Added; may be `out` itself.
-    pub add: View<T>,
+    pub add: View<'a, T>,
     /// A real number for each vector that is added; absent: one.
-    pub factor: View<T>,
+    pub factor: View<'a, T>,
     /// What a later product needs.
     pub fetch: Fetch<T>,
 }
 
-impl<T> Store<T> {
+impl<'a, T> Store<'a, T> {
     /// `out = sum`.
-    pub fn new(out: View<T>) -> Self {
+    pub fn new(out: ViewMut<'a, T>) -> Self {
         Self { out, add: View::none(), factor: View::none(), fetch: Fetch::none() }
     }
     /// `out = sum + add`.
-    pub fn plus(out: View<T>, add: View<T>) -> Self {
+    pub fn plus(out: ViewMut<'a, T>, add: View<'a, T>) -> Self {
         Self { add, ..Self::new(out) }
     }
     /// `out_j = sum_j + factor_j add_j`.
-    pub fn plus_scaled(out: View<T>, add: View<T>, factor: View<T>) -> Self {
+    pub fn plus_scaled(out: ViewMut<'a, T>, add: View<'a, T>, factor: View<'a, T>) -> Self {
         Self { factor, ..Self::plus(out, add) }
     }
 }
 
-impl<T: Tiles> Epilogue<T> for Store<T> {
+impl<T: Tiles> Epilogue<T> for Store<'_, T> {
     #[inline(always)]
     fn fetch(&self) -> Fetch<T> {
         self.fetch
     }
 
-    unsafe fn product(&self, isa: InstructionSet, shape: Shape, terms: &Terms<T>) {
+    unsafe fn product(&self, isa: InstructionSet, shape: Shape, terms: &Terms<'_, T>) {
         T::product(isa, shape, terms, self);
     }
 
@@ -136,11 +136,11 @@ impl<T: Tiles> Epilogue<T> for Store<T> {
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a, T: Element> {
     /// `h_t`.
-    pub out: View<T>,
+    pub out: ViewMut<'a, T>,
     /// `h_{t-1}`, the identity part of `W = I + Q P*`; absent for a dense `W`.
-    pub previous: View<T>,
+    pub previous: View<'a, T>,
     /// `x_t` where it is already projected.
-    pub input: View<T>,
+    pub input: View<'a, T>,
     /// `phi`.
     pub activation: Activation<'a, T>,
     /// What a later product needs.
@@ -161,7 +161,8 @@ impl<T: Tiles> Step<'_, T> {
         (row, col): (usize, usize),
         lanes: Lanes<S, T, MRV>,
     ) {
-        let [out, previous, input] = [self.out, self.previous, self.input].map(
+        let out = self.out.from(row, col);
+        let [previous, input] = [self.previous, self.input].map(
             #[inline(always)]
             |operand| operand.from(row, col),
         );
@@ -185,7 +186,7 @@ impl<T: Tiles> Epilogue<T> for Step<'_, T> {
         self.fetch
     }
 
-    unsafe fn product(&self, isa: InstructionSet, shape: Shape, terms: &Terms<T>) {
+    unsafe fn product(&self, isa: InstructionSet, shape: Shape, terms: &Terms<'_, T>) {
         T::step(isa, shape, terms, self);
     }
 
@@ -207,15 +208,15 @@ impl<T: Tiles> Epilogue<T> for Step<'_, T> {
 #[derive(Clone, Copy, Debug)]
 pub struct StepBack<'a, T: Element> {
     /// `delta_{t-1}`.
-    pub out: View<T>,
+    pub out: ViewMut<'a, T>,
     /// `delta_t`, the identity part of `W* = I + P Q*`; absent for a dense `W`.
-    pub next: View<T>,
+    pub next: View<'a, T>,
     /// The loss's own gradient of `h_{t-1}`.
-    pub grad: View<T>,
+    pub grad: View<'a, T>,
     /// `h_{t-1}`.
-    pub h: View<T>,
+    pub h: View<'a, T>,
     /// The copy of `h_{t-1}` for the parameter gradients.
-    pub h_copy: View<T>,
+    pub h_copy: ViewMut<'a, T>,
     /// `phi`.
     pub activation: Activation<'a, T>,
     /// What a later product needs.
@@ -236,7 +237,8 @@ impl<T: Tiles> StepBack<'_, T> {
         (row, col): (usize, usize),
         lanes: Lanes<S, T, MRV>,
     ) {
-        let [out, next, grad, h, h_copy] = [self.out, self.next, self.grad, self.h, self.h_copy].map(
+        let (out, h_copy) = (self.out.from(row, col), self.h_copy.from(row, col));
+        let [next, grad, h] = [self.next, self.grad, self.h].map(
             #[inline(always)]
             |operand| operand.from(row, col),
         );
@@ -262,7 +264,7 @@ impl<T: Tiles> Epilogue<T> for StepBack<'_, T> {
         self.fetch
     }
 
-    unsafe fn product(&self, isa: InstructionSet, shape: Shape, terms: &Terms<T>) {
+    unsafe fn product(&self, isa: InstructionSet, shape: Shape, terms: &Terms<'_, T>) {
         T::step_back(isa, shape, terms, self);
     }
 

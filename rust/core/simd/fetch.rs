@@ -79,7 +79,7 @@ impl<T> Share<T> {
 
 /// Fetches `width` numbers of each vector of a view. If the vectors lie pages apart, a core would read them line by line,
 /// because its own prefetchers stop at the end of a page.
-pub fn prefetch_rows<T>(view: View<T>, width: usize) {
+pub fn prefetch_rows<T>(view: View<'_, T>, width: usize) {
     let line = ALIGNMENT / size_of::<T>();
     for i in 0..view.count {
         (0..width).step_by(line).for_each(|x| prefetch(view.at(x, i)));

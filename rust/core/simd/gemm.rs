@@ -28,7 +28,7 @@ pub const fn line<T>() -> usize {
 pub unsafe fn gemm2<T: Tiles, E: Epilogue<T>>(
     isa: InstructionSet,
     (rows, cols): Shape,
-    terms: &Terms<T>,
+    terms: &Terms<'_, T>,
     epilogue: &E,
 ) {
     if rows > 0 && cols > 0 {
@@ -39,13 +39,13 @@ pub unsafe fn gemm2<T: Tiles, E: Epilogue<T>>(
 macro_rules! tiles {
     ($($t:ty)*) => { $(
         impl Tiles for $t {
-            unsafe fn product(isa: InstructionSet, shape: Shape, terms: &Terms<$t>, epilogue: &Store<$t>) {
+            unsafe fn product(isa: InstructionSet, shape: Shape, terms: &Terms<'_, $t>, epilogue: &Store<'_, $t>) {
                 isa.dispatch(Product { shape, terms, epilogue });
             }
-            unsafe fn step(isa: InstructionSet, shape: Shape, terms: &Terms<$t>, epilogue: &Step<'_, $t>) {
+            unsafe fn step(isa: InstructionSet, shape: Shape, terms: &Terms<'_, $t>, epilogue: &Step<'_, $t>) {
                 isa.dispatch(Product { shape, terms, epilogue });
             }
-            unsafe fn step_back(isa: InstructionSet, shape: Shape, terms: &Terms<$t>, epilogue: &StepBack<'_, $t>) {
+            unsafe fn step_back(isa: InstructionSet, shape: Shape, terms: &Terms<'_, $t>, epilogue: &StepBack<'_, $t>) {
                 isa.dispatch(Product { shape, terms, epilogue });
             }
         }
@@ -55,7 +55,7 @@ tiles!(f32 f64 c32 c64);
 
 struct Product<'a, T, E> {
     shape: Shape,
-    terms: &'a Terms<T>,
+    terms: &'a Terms<'a, T>,
     epilogue: &'a E,
 }
 
@@ -151,8 +151,8 @@ impl<T: Element, E: Epilogue<T>> WithSimd for Product<'_, T, E> {
 pub unsafe fn gemm<T: Tiles, E: Epilogue<T>>(
     isa: InstructionSet,
     shape: Shape,
-    weights: View<T>,
-    operand: View<T>,
+    weights: View<'_, T>,
+    operand: View<'_, T>,
     epilogue: &E,
 ) {
     gemm2(isa, shape, &[[weights, operand], [View::none(); 2]], epilogue);
@@ -169,14 +169,14 @@ pub const PIECE: usize = 128;
 pub unsafe fn long_gemm<T: Tiles>(
     isa: InstructionSet,
     shape: Shape,
-    weights: View<T>,
-    operand: View<T>,
-    epilogue: &Store<T>,
+    weights: View<'_, T>,
+    operand: View<'_, T>,
+    epilogue: &Store<'_, T>,
 ) {
     let mut epilogue = *epilogue;
     for begin in (0..weights.count).step_by(PIECE) {
         let weights = weights.part(begin, weights.count.min(begin + PIECE));
         gemm(isa, shape, weights, operand.from(begin, 0), &epilogue);
-        epilogue.add = epilogue.out;
+        epilogue.add = epilogue.out.read();
     }
 }

@@ -13,7 +13,7 @@ use super::lanes::{Lanes, opaque, unroll};
 /// latency of an FMA where the tile alone is too small to.
 pub struct Tile<'a, T, E, const MRV: usize, const NR: usize, const CHAINS: usize> {
     /// Weights of the tile's first row and the operand of each part of the sum.
-    pub terms: &'a Terms<T>,
+    pub terms: &'a Terms<'a, T>,
     /// What to do with the sums.
     pub epilogue: &'a E,
     /// First row and the number of rows of the whole matrix.
@@ -50,12 +50,12 @@ impl<T: Element, E: Epilogue<T>, const MRV: usize, const NR: usize, const CHAINS
                 let (mut fetch, fetch_step) = self.fetch.of(self.number + tile, terms[0][0].ptr);
                 let mut sum = [[[T::splat(s, T::default()); NR]; MRV]; CHAINS];
                 for [weights, operand] in terms {
-                    let mut w = weights.ptr.cast_const();
+                    let mut w = weights.ptr;
                     // Columns in pairs, a pointer for the first one and the distance to the other: a pointer for each
                     // does not fit into the registers.
                     let near = NR.div_ceil(2);
                     let far = opaque(null::<T>().wrapping_add(near * operand.ld)) as usize;
-                    let mut b = [operand.ptr.cast_const(); NR];
+                    let mut b = [operand.ptr; NR];
                     unroll!(for j in 0..NR {
                         b[j] = opaque(operand.at(0, col + j));
                     });

@@ -14,7 +14,7 @@ use pulp::Simd;
 use super::element::Element;
 use super::isa::simd;
 use super::lanes::{Lanes, unroll};
-use crate::arrays::view::{Shape, View};
+use crate::arrays::view::{Shape, View, ViewMut};
 
 /// Most lanes of a register.
 const MOST: usize = 16;
@@ -32,7 +32,7 @@ simd! {
     ///
     /// # Safety
     /// The caller owns `cols` vectors of `rows` contiguous numbers, and as many numbers the other way round.
-    pub unsafe fn turned<T: Element>(s, shape: Shape, from: View<T>, to: View<T>) -> () {
+    pub unsafe fn turned<T: Element>(s, shape: Shape, from: View<'_, T>, to: ViewMut<'_, T>) -> () {
         // SAFETY: as said.
         unsafe { transpose_at(s, shape, from.ptr, from.ld, to.ptr, to.ld) };
     }

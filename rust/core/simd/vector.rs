@@ -6,7 +6,7 @@ use super::element::Element;
 use super::fetch::prefetch;
 use super::isa::simd;
 use super::lanes::Lanes;
-use crate::arrays::view::{Shape, View};
+use crate::arrays::view::{Shape, View, ViewMut};
 
 simd! {
     /// `sum conj(a_i) b_i`.
@@ -86,7 +86,9 @@ simd! {
     ///
     /// # Safety
     /// The caller owns these columns of `from` and `to`.
-    pub unsafe fn copy_columns<T: Element>(s, shape: Shape, from: View<T>, to: View<T>, next: View<T>) -> () {
+    pub unsafe fn copy_columns<T: Element>(
+        s, shape: Shape, from: View<'_, T>, to: ViewMut<'_, T>, next: View<'_, T>,
+    ) -> () {
         let (len, count) = shape;
         for begin in (0..len).step_by(T::lanes::<S>()) {
             let part = Lanes::<S, T, 1>::first(s, len - begin);

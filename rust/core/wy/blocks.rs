@@ -9,7 +9,7 @@
 
 use super::compact::CompactWy;
 use crate::arrays::lengths::flops;
-use crate::arrays::view::{Shared, View};
+use crate::arrays::view::{Shared, View, ViewMut};
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, collected, padded};
 use crate::numbers::scalar::Scalar;
@@ -42,17 +42,24 @@ impl<T: Scalar> Block<T> {
     ///
     /// # Safety
     /// The caller owns the vectors of all three, those of `z` and `y` with a whole register for each.
-    pub unsafe fn project(&self, isa: InstructionSet, a: View<T>, z: View<T>, y: View<T>, adjoint: bool) {
+    pub unsafe fn project(
+        &self,
+        isa: InstructionSet,
+        a: View<'_, T>,
+        z: ViewMut<'_, T>,
+        y: ViewMut<'_, T>,
+        adjoint: bool,
+    ) {
         let (factors, z) = (self.wy.factors(), z.part(0, a.count)); // `z` may have more rows
         factors.gather(isa, 0, a.from(self.begin, 0), z);
-        factors.turn(isa, z, y, adjoint);
+        factors.turn(isa, z.read(), y, adjoint);
     }
 
     /// `out = a + V y` for each vector, on the block's coordinates; `out` may be `a`.
     ///
     /// # Safety
     /// The caller owns the vectors of all three.
-    pub unsafe fn expand(&self, isa: InstructionSet, y: View<T>, a: View<T>, out: View<T>) {
+    pub unsafe fn expand(&self, isa: InstructionSet, y: View<'_, T>, a: View<'_, T>, out: ViewMut<'_, T>) {
         self.wy.factors().scatter(isa, y, a.from(self.begin, 0), out.from(self.begin, 0));
     }
 }
@@ -121,25 +128,27 @@ impl<T: Scalar> Blocks<T> {
     pub unsafe fn apply(
         &self,
         isa: InstructionSet,
-        from: View<T>,
-        to: View<T>,
+        from: View<'_, T>,
+        to: ViewMut<'_, T>,
         scratch: &mut Scratch<T>,
-        keep: Option<Coefficients<T>>,
+        keep: Option<CoefficientsMut<'_, T>>,
         adjoint: bool,
     ) {
         let first = if adjoint { self.list.first() } else { self.list.last() };
         let mut source = from;
-        if first.is_none_or(|block| block.begin > 0) && from.ptr != to.ptr {
+        if first.is_none_or(|block| block.begin > 0) && from.ptr != to.ptr.cast_const() {
             from.copy_to(to, self.n);
-            source = to;
+            source = to.read();
         }
+        let (z, y) = scratch.views();
+        let y = keep.unwrap_or(y);
         for i in 0..self.list.len() {
             let i = if adjoint { i } else { self.list.len() - 1 - i };
             let block = &self.list[i];
-            let (z, y) = (scratch.z(), keep.unwrap_or(scratch.y()).of(i));
+            let y = y.of(i);
             block.project(isa, source, z, y, adjoint);
-            block.expand(isa, y, source, to);
-            source = to;
+            block.expand(isa, y.read(), source, to);
+            source = to.read();
         }
     }
 
@@ -164,7 +173,7 @@ impl<T: Scalar> Blocks<T> {
             if stage == 0 {
                 let Block { begin, wy, .. } = &self.list[i];
                 let top = behind(i) - begin;
-                let part = |row: usize| Part::columns(wy.v.ptr().wrapping_add(row), wy.ld_n(), wy.k);
+                let part = |row: usize| Part::columns(&wy.v, wy.ld_n(), wy.k).from(row, 0, wy.k);
                 // SAFETY: columns of `wy.n` numbers; task i alone writes entry i.
                 unsafe {
                     let halves = [pack(isa, top, &[part(0)])?, pack(isa, wy.n - top, &[part(top)])?];
@@ -177,46 +186,47 @@ impl<T: Scalar> Blocks<T> {
             let begin = end.saturating_sub(width);
             let count = end - begin;
             let mut columns = Buffer::<T>::scratch(count * ld)?;
-            let (z, y) = (Buffer::<T>::scratch(count * self.widest())?, Buffer::<T>::zeroed(count * self.widest())?);
+            let ld_y = self.widest();
+            let (mut z, mut y) = (Buffer::<T>::scratch(count * ld_y)?, Buffer::<T>::zeroed(count * ld_y)?);
             if blocks == 0 {
                 columns.fill(T::ZERO);
                 (0..count).for_each(|j| columns[j * ld + begin + j] = T::ONE);
             }
-            let w = View::new(columns.ptr_mut(), ld, count);
-            let of = |buffer: &Buffer<T>, from: usize, to: usize| {
-                View::new(buffer.ptr(), self.widest(), count).part(from - begin, to - begin)
-            };
+            let w = ViewMut::of(&mut columns, ld, count);
             for (i, block) in self.list.iter().enumerate().rev().filter(|(_, block)| block.begin < end) {
                 cancel.check()?;
                 // The columns of A; those before are still unit vectors.
                 let split = behind(i).clamp(begin, end);
                 let first = begin.max(block.begin);
                 let (factors, top) = (block.wy.factors(), behind(i) - block.begin);
+                let (of_z, of_y) = (ViewMut::of(&mut z, ld_y, count), ViewMut::of(&mut y, ld_y, count));
+                let y_part = |from: usize, to: usize| of_y.part(from - begin, to - begin);
+                let w_part = |row: usize, from: usize, to: usize| w.from(row, 0).part(from - begin, to - begin);
                 // SAFETY: tasks own their columns and coefficients; all halves are packed in the stage before.
                 unsafe {
                     let [above, below] = (*of_halves.get().add(i)).as_ref().expect("halves of every block");
                     let expand = |from: usize, to: usize, is_unit: bool| {
-                        let (y, out) = (of(&y, from, to), w.from(block.begin, 0).part(from - begin, to - begin));
+                        let (y, out) = (y_part(from, to).read(), w_part(block.begin, from, to));
                         gemm(isa, (top, y.count), above.weights(), y, &Store::new(out));
                         let out = out.from(top, 0);
-                        let add = if is_unit { View::none() } else { out };
+                        let add = if is_unit { View::none() } else { out.read() };
                         gemm(isa, (block.wy.n - top, y.count), below.weights(), y, &Store::plus(out, add));
                     };
                     if first < split {
                         let units = factors.units(first - block.begin, split - block.begin);
-                        factors.turn(isa, units, of(&y, first, split), false);
+                        factors.turn(isa, units, y_part(first, split), false);
                         expand(first, split, true);
                         (first..split).for_each(|j| *w.at(j, j - begin) += T::ONE);
                     }
                     if split < end {
-                        let z = of(&z, split, end);
-                        factors.gather(isa, top, w.from(behind(i), 0).part(split - begin, end - begin), z);
-                        factors.turn(isa, z, of(&y, split, end), false);
+                        let z = of_z.part(split - begin, count);
+                        factors.gather(isa, top, w_part(behind(i), split, end).read(), z);
+                        factors.turn(isa, z.read(), y_part(split, end), false);
                         expand(split, end, false);
                     }
                 }
                 if let Some(keep) = keep {
-                    keep(i, first, &y[(first - begin) * self.widest()..]);
+                    keep(i, first, &y[(first - begin) * ld_y..]);
                 }
             }
             finish(begin, &mut columns)
@@ -231,31 +241,60 @@ pub type Finish<'a, T> = &'a (dyn Fn(usize, &mut [T]) -> Result<()> + Sync);
 
 /// `y = N V* a` of some vectors for each block.
 #[derive(Clone, Copy)]
-pub struct Coefficients<T> {
-    first: View<T>,
+pub struct Coefficients<'a, T> {
+    first: View<'a, T>,
     /// Distance between blocks.
     stride: usize,
 }
 
-impl<T: Scalar> Coefficients<T> {
+/// The same, to be written.
+#[derive(Clone, Copy)]
+pub struct CoefficientsMut<'a, T> {
+    first: ViewMut<'a, T>,
+    stride: usize,
+}
+
+impl<'a, T: Scalar> Coefficients<'a, T> {
     /// Counts the numbers for `rows` vectors.
     pub fn len(blocks: &Blocks<T>, rows: usize) -> usize {
         blocks.list.len() * rows * blocks.widest()
     }
 
     /// Views `memory`, which has [`Coefficients::len`] numbers.
-    pub fn new(blocks: &Blocks<T>, memory: *const T, rows: usize) -> Self {
-        Self { first: View::new(memory, blocks.widest(), rows), stride: rows * blocks.widest() }
+    pub fn new(blocks: &Blocks<T>, memory: &'a [T], rows: usize) -> Self {
+        Self { first: View::of(memory, blocks.widest(), rows), stride: rows * blocks.widest() }
     }
 
     /// Views the coefficients of block `i`.
-    pub fn of(self, i: usize) -> View<T> {
-        View { ptr: self.first.ptr.wrapping_add(i * self.stride), ..self.first }
+    pub fn of(self, i: usize) -> View<'a, T> {
+        self.first.from(i * self.stride, 0)
     }
 
     /// Those of the vectors `begin..end`.
     pub fn part(self, begin: usize, end: usize) -> Self {
         Self { first: self.first.part(begin, end), ..self }
+    }
+}
+
+impl<'a, T: Scalar> CoefficientsMut<'a, T> {
+    /// Views `memory`, which has [`Coefficients::len`] numbers.
+    pub fn new(blocks: &Blocks<T>, memory: &'a mut [T], rows: usize) -> Self {
+        Self { first: ViewMut::of(memory, blocks.widest(), rows), stride: rows * blocks.widest() }
+    }
+
+    /// Views the coefficients of block `i`.
+    pub fn of(self, i: usize) -> ViewMut<'a, T> {
+        self.first.from(i * self.stride, 0)
+    }
+
+    /// Those of the vectors `begin..end`.
+    pub fn part(self, begin: usize, end: usize) -> Self {
+        Self { first: self.first.part(begin, end), ..self }
+    }
+
+    /// The same, to be read.
+    pub fn read(self) -> Coefficients<'a, T> {
+        Coefficients { first: self.first.read(), stride: self.stride }
     }
 }
 
@@ -274,11 +313,10 @@ impl<T: Scalar> Scratch<T> {
         Ok(Self { z: Buffer::scratch(rows * ld)?, y: Buffer::scratch(rows * ld)?, ld, rows })
     }
 
-    fn z(&self) -> View<T> {
-        View::new(self.z.ptr(), self.ld, self.rows)
-    }
-
-    fn y(&self) -> Coefficients<T> {
-        Coefficients { first: View::new(self.y.ptr(), self.ld, self.rows), stride: 0 }
+    /// `z`, and one `y` for all blocks.
+    fn views(&mut self) -> (ViewMut<'_, T>, CoefficientsMut<'_, T>) {
+        let Self { z, y, ld, rows } = self;
+        let y = CoefficientsMut { first: ViewMut::of(y, *ld, *rows), stride: 0 };
+        (ViewMut::of(z, *ld, *rows), y)
     }
 }

@@ -1,7 +1,7 @@
 //! The factors of one compact WY form, and their application to vectors.
 
 use super::tau::UserTau;
-use crate::arrays::view::View;
+use crate::arrays::view::{View, ViewMut};
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, padded};
 use crate::numbers::scalar::Scalar;
@@ -35,27 +35,27 @@ pub struct CompactWy<T: Scalar> {
     pub(super) given: Option<UserTau>,
 }
 
-/// Views of the factors, to apply them to vectors. The caller owns the vectors and keeps the factors alive.
+/// Views of the factors, to apply them to vectors.
 #[derive(Clone, Copy)]
-pub struct Factors<T> {
-    pub(super) v: View<T>,
-    pub(super) v_adjoint: View<T>,
-    pub(super) minus_s: View<T>,
-    pub(super) minus_s_adjoint: View<T>,
+pub struct Factors<'a, T> {
+    pub(super) v: View<'a, T>,
+    pub(super) v_adjoint: View<'a, T>,
+    pub(super) minus_s: View<'a, T>,
+    pub(super) minus_s_adjoint: View<'a, T>,
 }
 
-impl<T: Scalar> Factors<T> {
+impl<'a, T: Scalar> Factors<'a, T> {
     /// `z = V* a` for each vector, which is zero before coordinate `top` and given from there on.
     ///
     /// # Safety
     /// The caller owns the vectors: numbers up to coordinate `n` in `a`, `k` in `z`.
-    pub unsafe fn gather(self, isa: InstructionSet, top: usize, a: View<T>, z: View<T>) {
+    pub unsafe fn gather(self, isa: InstructionSet, top: usize, a: View<'_, T>, z: ViewMut<'_, T>) {
         let below = self.v_adjoint.part(top, self.v_adjoint.count);
         long_gemm(isa, (self.v.count, a.count), below, a, &Store::new(z));
     }
 
     /// `z = V* e_j` for the unit vectors `begin..end`.
-    pub fn units(self, begin: usize, end: usize) -> View<T> {
+    pub fn units(self, begin: usize, end: usize) -> View<'a, T> {
         self.v_adjoint.part(begin, end)
     }
 
@@ -63,7 +63,7 @@ impl<T: Scalar> Factors<T> {
     ///
     /// # Safety
     /// The caller owns the vectors of `k` numbers.
-    pub unsafe fn turn(self, isa: InstructionSet, z: View<T>, y: View<T>, adjoint: bool) {
+    pub unsafe fn turn(self, isa: InstructionSet, z: View<'_, T>, y: ViewMut<'_, T>, adjoint: bool) {
         let middle = if adjoint { self.minus_s_adjoint } else { self.minus_s };
         gemm(isa, (middle.count, z.count), middle, z, &Store::new(y));
     }
@@ -72,7 +72,7 @@ impl<T: Scalar> Factors<T> {
     ///
     /// # Safety
     /// The caller owns the vectors: `k` numbers in `y`, `n` in `a` and `out`.
-    pub unsafe fn scatter(self, isa: InstructionSet, y: View<T>, a: View<T>, out: View<T>) {
+    pub unsafe fn scatter(self, isa: InstructionSet, y: View<'_, T>, a: View<'_, T>, out: ViewMut<'_, T>) {
         gemm(isa, (self.v_adjoint.count, a.count), self.v, y, &Store::plus(out, a));
     }
 }
@@ -120,13 +120,13 @@ impl<T: Scalar> CompactWy<T> {
     }
 
     /// Views of all factors.
-    pub fn factors(&self) -> Factors<T> {
-        let square = |x: &Buffer<T>| View::new(x.ptr(), self.ld_k(), self.k);
+    pub fn factors(&self) -> Factors<'_, T> {
+        let ld_k = self.ld_k();
         Factors {
-            v: View::new(self.v.ptr(), self.ld_n(), self.k),
-            v_adjoint: View::new(self.v_adjoint.ptr(), self.ld_k(), self.n),
-            minus_s: square(&self.minus_s),
-            minus_s_adjoint: square(&self.minus_s_adjoint),
+            v: View::of(&self.v, self.ld_n(), self.k),
+            v_adjoint: View::of(&self.v_adjoint, ld_k, self.n),
+            minus_s: View::of(&self.minus_s, ld_k, self.k),
+            minus_s_adjoint: View::of(&self.minus_s_adjoint, ld_k, self.k),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::blocks::{Blocks, Coefficients};
 use super::compact::{narrow, round_columns};
-use crate::arrays::view::{Shared, View};
+use crate::arrays::view::{Shared, View, ViewMut};
 use crate::error::Result;
 use crate::memory::{Buffer, padded};
 use crate::method;
@@ -45,8 +45,8 @@ impl<T: Scalar> Dense<T> {
     }
 
     /// `y` of the columns of `W_1`.
-    pub(crate) fn coefficients(&self) -> Coefficients<T> {
-        Coefficients::new(&self.blocks, self.y.ptr(), self.blocks.n)
+    pub(crate) fn coefficients(&self) -> Coefficients<'_, T> {
+        Coefficients::new(&self.blocks, &self.y, self.blocks.n)
     }
 }
 
@@ -123,9 +123,9 @@ pub fn multiply<T: Scalar>(
     let rows = h.len() / n;
     assert_eq!([w.len(), out.len()], [n * padded::<T>(n), rows * n], "W and its products");
     let part = if adjoint { Part::adjoint } else { Part::columns };
-    let (columns, out) = (View::new(h.as_ptr(), n, rows), View::new(out.as_mut_ptr(), n, rows));
+    let (columns, out) = (View::of(h, n, rows), ViewMut::of(out, n, rows));
     // SAFETY: W has n padded columns, and the arrays so many rows of n numbers.
-    unsafe { product(context, (n, rows), part(w.as_ptr(), padded::<T>(n), n), columns, out, false) }
+    unsafe { product(context, (n, rows), part(w, padded::<T>(n), n), columns, out, false) }
 }
 
 /// Writes `W` row-major, formed in wide precision and rounded once.
@@ -136,20 +136,21 @@ pub fn write_matrix<T: Scalar>(context: &mut Context<'_>, w: Transform<'_, T>, o
     let wide = w.widen(isa)?;
     let wide = wide.transform();
     let blocks = blocks(context, wide.u)?;
-    let (ld, ld_wide, out) = (padded::<T>(n), padded::<T::Wide>(n), Shared(out.as_mut_ptr()));
+    let (ld, ld_wide, out) = (padded::<T>(n), padded::<T::Wide>(n), ViewMut::of(out, n, n));
     blocks.matrix(context, None, &|first, columns| {
         scale(wide.diagonal, n, first, columns);
         for (first, columns) in (first..).step_by(COLUMNS).zip(columns.chunks(COLUMNS * ld_wide)) {
             let count = columns.len() / ld_wide;
             let rounded;
             let columns = if T::IS_WIDE {
-                columns.as_ptr().cast()
+                // SAFETY: the same columns, because `T` is its own wide type.
+                unsafe { View::from_raw(columns.as_ptr().cast(), ld, count) }
             } else {
                 rounded = narrow::<T>(isa, columns, n, 0)?;
-                rounded.ptr()
+                View::of(&rounded, ld, count)
             };
-            // SAFETY: n rows of as many numbers as W has columns, of which this task owns these; `T` is its wide type there.
-            unsafe { turned(isa, (n, count), View::new(columns, ld, count), View::new(out.get().add(first), n, n)) };
+            // SAFETY: n rows of as many numbers as W has columns, of which this task owns these.
+            unsafe { turned(isa, (n, count), columns, out.from(first, 0)) };
         }
         Ok(())
     })

@@ -22,9 +22,9 @@ pub struct Overlap<'a, T: Scalar> {
     /// Their work.
     pub flops: usize,
     /// What a task does with `V` alone, while `N` is formed.
-    pub with_v: &'a (dyn Fn(usize, Factors<T>) + Sync),
+    pub with_v: &'a (dyn Fn(usize, Factors<'_, T>) + Sync),
     /// What it does with both.
-    pub with_both: &'a (dyn Fn(usize, Factors<T>) + Sync),
+    pub with_both: &'a (dyn Fn(usize, Factors<'_, T>) + Sync),
 }
 
 /// What the tasks of a team do, one after the other.
@@ -88,7 +88,7 @@ simd! {
 impl<T: Scalar> CompactWy<T> {
     /// Forms `V` and `N`.
     pub fn new(context: &mut Context<'_>, u: Reflections<'_, T>) -> Result<Self> {
-        let nothing: &(dyn Fn(usize, Factors<T>) + Sync) = &|_, _| {};
+        let nothing: &(dyn Fn(usize, Factors<'_, T>) + Sync) = &|_, _| {};
         Self::with(context, u, &Overlap { tasks: 0, flops: 0, with_v: nothing, with_both: nothing })
     }
 
@@ -98,11 +98,15 @@ impl<T: Scalar> CompactWy<T> {
         let mut v = Trapezoid::new(n, k)?;
         let ld = v.ld_k;
         let (mut minus_s, mut minus_s_adjoint) = (Buffer::zeroed(k * ld)?, Buffer::zeroed(k * ld)?);
-        let factors = Factors {
-            v: View::new(v.columns.ptr(), v.ld, k),
-            v_adjoint: View::new(v.rows.ptr(), ld, n),
-            minus_s: View::new(minus_s.ptr(), ld, k),
-            minus_s_adjoint: View::new(minus_s_adjoint.ptr(), ld, k),
+        // SAFETY: these buffers live longer than the tasks. They are not borrowed, because tasks write them first, and read
+        // what the stages before have written.
+        let factors = unsafe {
+            Factors {
+                v: View::from_raw(v.columns.ptr(), v.ld, k),
+                v_adjoint: View::from_raw(v.rows.ptr(), ld, n),
+                minus_s: View::from_raw(minus_s.ptr(), ld, k),
+                minus_s_adjoint: View::from_raw(minus_s_adjoint.ptr(), ld, k),
+            }
         };
         let gram = Gram::new::<T>(isa, u.form(), n, k);
         let strips: Vec<Strip<T>> = gram.bounds().windows(2).map(|bounds| v.strip(bounds[0], bounds[1])).collect();

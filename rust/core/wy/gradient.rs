@@ -10,7 +10,7 @@
 
 use super::CompactWy;
 use super::dense::adjoint;
-use crate::arrays::view::View;
+use crate::arrays::view::{View, ViewMut};
 use crate::error::Result;
 use crate::memory::Buffer;
 use crate::numbers::number::Number;
@@ -33,13 +33,13 @@ pub fn from_sums<T: Scalar>(
     let mut v_c2 = Buffer::<T>::zeroed(k * ld_k)?;
     let mut m = Buffer::<T>::zeroed(k * ld_k)?;
     assert!(c1.len() >= k * ld_n && c2.len() >= k * ld_n, "sums of {k} columns");
-    let v_adjoint = Part::columns(wy.v_adjoint.ptr(), ld_k, n);
-    let minus_s = Part::columns(wy.minus_s.ptr(), ld_k, k);
-    let (of_v_c2, of_m) = (View::new(v_c2.ptr_mut(), ld_k, k), View::new(m.ptr_mut(), ld_k, k));
+    let v_adjoint = Part::columns(&wy.v_adjoint, ld_k, n);
+    let minus_s = Part::columns(&wy.minus_s, ld_k, k);
+    let (of_v_c2, of_m) = (ViewMut::of(&mut v_c2, ld_k, k), ViewMut::of(&mut m, ld_k, k));
     // SAFETY: buffers of k columns, or of n rows of V*.
     unsafe {
-        product(context, (k, k), v_adjoint, View::new(c2.ptr(), ld_n, k), of_v_c2, false)?;
-        product(context, (k, k), minus_s, of_v_c2, of_m, false)?;
+        product(context, (k, k), v_adjoint, View::of(c2, ld_n, k), of_v_c2, false)?;
+        product(context, (k, k), minus_s, of_v_c2.read(), of_m, false)?;
     }
     wy.hermitian(&mut m, ld_k, false, grad_tau);
     if let Some(given) = &wy.given {
@@ -49,13 +49,13 @@ pub fn from_sums<T: Scalar>(
             }
         }
     }
-    let out = View::new(c2.ptr_mut(), ld_n, k);
-    let c1 = Part::columns(c1.ptr(), ld_n, k);
-    let v = View::new(wy.v.ptr(), ld_n, k);
+    let out = ViewMut::of(c2, ld_n, k);
+    let c1 = Part::columns(c1, ld_n, k);
+    let v = View::of(&wy.v, ld_n, k);
     // SAFETY: padded buffers of k columns.
     unsafe {
-        product(context, (n, k), c1, View::new(wy.minus_s_adjoint.ptr(), ld_k, k), out, true)?;
-        gemm(context.isa, (n, k), v, View::new(m.ptr(), ld_k, k), &Store::plus(out, out));
+        product(context, (n, k), c1, View::of(&wy.minus_s_adjoint, ld_k, k), out, true)?;
+        gemm(context.isa, (n, k), v, View::of(&m, ld_k, k), &Store::plus(out, out.read()));
     }
     Ok(())
 }
@@ -64,15 +64,15 @@ pub fn from_sums<T: Scalar>(
 pub fn expansion<T: Scalar>(context: &mut Context<'_>, wy: &CompactWy<T>) -> Result<Buffer<T>> {
     let (n, k, ld_n, ld_k) = (wy.n, wy.k, wy.ld_n(), wy.ld_k());
     let mut q = Buffer::<T>::zeroed(k * ld_n)?;
-    let out = View::new(q.ptr_mut(), ld_n, k);
+    let out = ViewMut::of(&mut q, ld_n, k);
     let turned;
     let (v, middle) = if wy.given.is_some() {
         turned = adjoint(context.isa, k, &wy.minus_s_adjoint)?;
-        (Part::adjoint(wy.v_adjoint.ptr(), ld_k, k), turned.ptr())
+        (Part::adjoint(&wy.v_adjoint, ld_k, k), &turned)
     } else {
-        (Part::columns(wy.v.ptr(), ld_n, k), wy.minus_s.ptr())
+        (Part::columns(&wy.v, ld_n, k), &wy.minus_s)
     };
     // SAFETY: padded buffers of k columns, or of n rows of V*.
-    unsafe { product(context, (n, k), v, View::new(middle, ld_k, k), out, false)? };
+    unsafe { product(context, (n, k), v, View::of(middle, ld_k, k), out, false)? };
     Ok(q)
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::CompactWy;
 use crate::arrays::lengths::flops;
-use crate::arrays::view::{Shared, View};
+use crate::arrays::view::{Shared, View, ViewMut};
 use crate::error::Result;
 use crate::memory::{Buffer, padded};
 use crate::numbers::number::Number;
@@ -76,21 +76,21 @@ impl Gram {
     /// part of the matrices at `t`.
     pub unsafe fn run<T: Scalar>(&self, i: usize, v: *const T, t: Shared<T::Wide>) -> Result<()> {
         let (k, ld) = (self.k, padded::<T>(self.k));
-        let add = |strip: usize, columns: Range<usize>, out: View<T::Wide>| {
+        let add = |strip: usize, columns: Range<usize>, out: ViewMut<'_, T::Wide>| {
             let (begin, end) = (self.bounds[strip], self.bounds[strip + 1]);
             let rows = std::slice::from_raw_parts(v.add(begin * ld), (end - begin) * ld);
             add_gram(self.isa, self.form, k, columns, begin, rows, out)
         };
         if self.by_strips {
-            let t = t.get().add(i * k * ld);
-            std::slice::from_raw_parts_mut(t, k * ld).fill(T::Wide::ZERO);
-            return add(i, 0..k, View::new(t, ld, k));
+            let t = std::slice::from_raw_parts_mut(t.get().add(i * k * ld), k * ld);
+            t.fill(T::Wide::ZERO);
+            return add(i, 0..k, ViewMut::of(t, ld, k));
         }
         let columns = i * TASK..k.min((i + 1) * TASK);
         let mut sum = Buffer::<T::Wide>::scratch((k - columns.start) * LD_TASK)?;
         for strip in 0..self.bounds.len() - 1 {
             sum.fill(T::Wide::ZERO);
-            add(strip, columns.clone(), View::new(sum.ptr_mut(), LD_TASK, k - columns.start))?;
+            add(strip, columns.clone(), ViewMut::of(&mut sum, LD_TASK, k - columns.start))?;
             for j in 0..k {
                 let t = std::slice::from_raw_parts_mut(t.get().add(j * ld + columns.start), columns.len());
                 match j.checked_sub(columns.start).map(|j| &sum[j * LD_TASK..]) {
@@ -160,7 +160,7 @@ unsafe fn add_gram<T: Scalar>(
     range: Range<usize>,
     first: usize,
     rows: &[T],
-    out: View<T::Wide>,
+    out: ViewMut<'_, T::Wide>,
 ) -> Result<()> {
     /// Rows that are widened at a time, for the first-level cache.
     const ROWS: usize = 128;
@@ -181,14 +181,14 @@ unsafe fn add_gram<T: Scalar>(
                 }
             },
         );
-        let v = if T::COMPLEX { conjugate.ptr() } else { wide.ptr() };
+        let v = if T::COMPLEX { &conjugate } else { &wide };
         for i0 in range.clone().step_by(STRIP).take_while(|&i0| form.first(i0) < begin + count) {
             let above = form.first(i0).saturating_sub(begin);
-            let weights = View::new(wide.ptr().wrapping_add(above * ld + i0), ld, count - above);
-            let operand = View::new(v.wrapping_add(above * ld + i0), ld, count - above).transposed(k - i0);
+            let weights = View::of(&wide, ld, count).from(i0, above);
+            let operand = View::of(v, ld, count).from(i0, above).transposed(k - i0);
             let out = out.from(i0 - range.start, i0 - range.start);
             // SAFETY: all three are inside padded buffers from column i0 on.
-            unsafe { gemm(isa, (STRIP.min(k - i0), k - i0), weights, operand, &Store::plus(out, out)) };
+            unsafe { gemm(isa, (STRIP.min(k - i0), k - i0), weights, operand, &Store::plus(out, out.read())) };
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! The inverse of `T`.
 
-use crate::arrays::view::View;
+use crate::arrays::view::{View, ViewMut};
 use crate::error::Result;
 use crate::memory::Buffer;
 use crate::numbers::scalar::Scalar;
@@ -32,17 +32,18 @@ pub fn minus_inverse<W: Scalar<Real = f64, Wide = W>>(
             continue;
         }
         // product = T[0..j0, J] N[J, J] = -T[0..j0, J] S[J, J]
-        let weights = View::new(t.as_ptr().wrapping_add(j0 * ld), ld, width);
-        let operand = View::new(n.ptr().wrapping_add(j0 * ld + j0), ld, width);
-        let out = View::new(product.ptr_mut(), ld, width);
+        let (left, columns) = n.split_at_mut(j0 * ld);
+        let weights = View::of(&t[j0 * ld..], ld, width);
+        let operand = View::of(columns, ld, width).from(j0, 0);
+        let out = ViewMut::of(&mut product, ld, width);
         // SAFETY: columns of length j0 + width <= k <= ld in padded buffers; `product` is separate from both.
         unsafe { gemm(isa, (j0, width), weights, operand, &Store::new(out)) };
         // S[0..j0, J] = -S[0..j0, 0..j0] T[0..j0, J] S[J, J], so N[0..j0, J] = S (T S) = N (T N); rows above i0 only meet k >= i0.
         for i0 in (0..j0).step_by(BLOCK) {
-            let weights = View::new(n.ptr().wrapping_add(i0 * ld + i0), ld, j0 - i0);
-            let operand = View::new(product.ptr().wrapping_add(i0), ld, width);
-            let out = View::new(n.ptr_mut().wrapping_add(j0 * ld + i0), ld, width);
-            // SAFETY: as above; reads columns left of j0, writes columns from j0 on.
+            let weights = View::of(left, ld, j0).from(i0, i0);
+            let operand = View::of(&product, ld, width).from(i0, 0);
+            let out = ViewMut::of(columns, ld, width).from(i0, 0);
+            // SAFETY: as above.
             unsafe { gemm(isa, (BLOCK.min(j0 - i0), width), weights, operand, &Store::new(out)) };
         }
     }

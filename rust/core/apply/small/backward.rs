@@ -5,7 +5,7 @@ use pulp::Simd;
 use super::blocks::project;
 use super::{Chain, Formation};
 use crate::apply::sequential::vectors::pad;
-use crate::arrays::view::View;
+use crate::arrays::view::{View, ViewMut};
 use crate::error::Result;
 use crate::memory::Buffer;
 use crate::numbers::scalar::Scalar;
@@ -65,8 +65,8 @@ simd! {
                 let begin = done * T::lanes::<S>();
                 // SAFETY: `width` registers inside rows of `ld` numbers.
                 unsafe {
-                    let w = View::new(w.as_mut_ptr().add(begin), ld, n);
-                    let g = View::new(g.as_mut_ptr().add(begin), ld, n);
+                    let w = ViewMut::of(w, ld, n).from(begin, 0);
+                    let g = ViewMut::of(g, ld, n).from(begin, 0);
                     match width {
                         2 => undo::<T, S, 2>(s, chain, w, g, grad_v),
                         _ => undo::<T, S, 1>(s, chain, w, g, grad_v),
@@ -90,17 +90,23 @@ simd! {
 /// # Safety
 /// The caller owns `C` registers in each of `n` rows of `w` and `g`.
 #[inline(always)]
-unsafe fn undo<T: Scalar, S: Simd, const C: usize>(s: S, chain: &Chain<T>, w: View<T>, g: View<T>, grad_v: &mut [T]) {
+unsafe fn undo<T: Scalar, S: Simd, const C: usize>(
+    s: S,
+    chain: &Chain<T>,
+    w: ViewMut<'_, T>,
+    g: ViewMut<'_, T>,
+    grad_v: &mut [T],
+) {
     let (n, lanes) = (chain.n, T::lanes::<S>());
     if chain.k == 0 {
         return;
     }
-    let v = |j: usize| View::new(chain.rows.ptr().add(j), chain.ld_k, n);
+    let v = |j: usize| View::of(&chain.rows, chain.ld_k, n).from(j, 0);
     let zero = T::splat(s, T::ZERO);
     // (The body of a closure might not be compiled for S.)
     let mut starts = [[[[zero; 2]; C]; 1]; 2];
-    project(s, chain, 0, 0..chain.n, w, &mut starts[0]);
-    project(s, chain, 0, 0..chain.n, g, &mut starts[1]);
+    project(s, chain, 0, 0..chain.n, w.read(), &mut starts[0]);
+    project(s, chain, 0, 0..chain.n, g.read(), &mut starts[1]);
     let mut sums = [[zero; C]; 2];
     for (sums, start) in sums.iter_mut().zip(starts) {
         for (sum, start) in sums.iter_mut().zip(start[0]) {

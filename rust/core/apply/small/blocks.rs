@@ -11,7 +11,7 @@ use std::ops::Range;
 use pulp::Simd;
 
 use super::Chain;
-use crate::arrays::view::View;
+use crate::arrays::view::{View, ViewMut};
 use crate::numbers::scalar::Scalar;
 use crate::operator::Form;
 use crate::simd::element::Element;
@@ -40,7 +40,7 @@ impl<'a, T: Scalar, const B: usize> Reflectors<'a, T, B> {
         for (block, gram) in gram.chunks_exact_mut(B * B).take(count).enumerate() {
             for l in (0..B).step_by(lanes) {
                 let mut sums = [[[T::splat(s, T::ZERO); 2]; 1]; B];
-                let columns = View::new(chain.rows.ptr().wrapping_add(block * B + l), chain.ld_k, chain.n);
+                let columns = View::of(&chain.rows, chain.ld_k, chain.n).from(block * B + l, 0);
                 // SAFETY: padded rows of V: whole registers.
                 unsafe { project(s, chain, block * B, 0..chain.n, columns, &mut sums) };
                 let inside = Lanes::<S, T, 1>::first(s, B - l);
@@ -53,12 +53,19 @@ impl<'a, T: Scalar, const B: usize> Reflectors<'a, T, B> {
         Self { chain, gram }
     }
 
-    /// Applies all reflections to `C` registers of unit vectors, from column `begin` on, and writes the last result.
+    /// Applies all reflections to `C` registers of unit vectors, from column `begin` on, and writes the last result to `out`,
+    /// which may be `w`.
     ///
     /// # Safety
     /// The caller owns these columns of `w` and `out`.
     #[inline(always)]
-    pub unsafe fn reflect<S: Simd, const C: usize>(&self, s: S, [unit, w, out]: [View<T>; 3], begin: usize) {
+    pub unsafe fn reflect<S: Simd, const C: usize>(
+        &self,
+        s: S,
+        unit: View<'_, T>,
+        [w, out]: [ViewMut<'_, T>; 2],
+        begin: usize,
+    ) {
         let (chain, lanes) = (self.chain, T::lanes::<S>());
         // Reflection j leaves the columns before its first coordinate alone.
         let most = if chain.form == Form::Full { chain.k } else { begin + C * lanes };
@@ -89,8 +96,8 @@ impl<'a, T: Scalar, const B: usize> Reflectors<'a, T, B> {
                 project(s, chain, block * B, 0..chain.n, from, &mut a);
             }
             self.solve::<S, C>(s, block, &mut a);
-            expand::<T, S, C, B>(s, chain, block * B, &a, [from, if block == 0 { out } else { w }]);
-            from = w;
+            expand::<T, S, C, B>(s, chain, block * B, &a, from, if block == 0 { out } else { w });
+            from = w.read();
         }
     }
 
@@ -154,10 +161,10 @@ pub unsafe fn project<T: Scalar, S: Simd, const C: usize, const B: usize>(
     chain: &Chain<T>,
     first: usize,
     rows: Range<usize>,
-    w: View<T>,
+    w: View<'_, T>,
     a: &mut Products<T, S, C, B>,
 ) {
-    let v = View::new(chain.rows.ptr().add(first), chain.ld_k, chain.n);
+    let v = View::of(&chain.rows, chain.ld_k, chain.n).from(first, 0);
     let (top, whole) = edges::<T, B>(chain, first);
     let rows = rows.start.max(top)..rows.end.min(chain.n);
     unroll!(for i in 0..B {
@@ -210,17 +217,18 @@ unsafe fn expand<T: Scalar, S: Simd, const C: usize, const B: usize>(
     chain: &Chain<T>,
     first: usize,
     a: &Products<T, S, C, B>,
-    [from, to]: [View<T>; 2],
+    from: View<'_, T>,
+    to: ViewMut<'_, T>,
 ) {
-    let v = View::new(chain.rows.ptr().add(first), chain.ld_k, chain.n);
+    let v = View::of(&chain.rows, chain.ld_k, chain.n).from(first, 0);
     let (top, whole) = edges::<T, B>(chain, first);
     unroll!(for i in 0..B {
         if top + i < whole.min(chain.n) {
-            expand_row(s, v.at(0, top + i), i + 1, a, [from.at(0, top + i), to.at(0, top + i)]);
+            expand_row(s, v.at(0, top + i), i + 1, a, from.at(0, top + i), to.at(0, top + i));
         }
     });
     for row in whole..chain.n {
-        expand_row(s, v.at(0, row), B, a, [from.at(0, row), to.at(0, row)]);
+        expand_row(s, v.at(0, row), B, a, from.at(0, row), to.at(0, row));
     }
 }
 
@@ -234,7 +242,8 @@ unsafe fn expand_row<T: Scalar, S: Simd, const C: usize, const B: usize>(
     v: *const T,
     count: usize,
     a: &Products<T, S, C, B>,
-    [from, to]: [*mut T; 2],
+    from: *const T,
+    to: *mut T,
 ) {
     let mut x = whole::<S, T, C>(s).load(from);
     unroll!(for i in 0..B {
@@ -255,7 +264,7 @@ unsafe fn expand_row<T: Scalar, S: Simd, const C: usize, const B: usize>(
 /// # Safety
 /// The caller owns `C` registers in each row of both.
 #[inline(always)]
-unsafe fn copy<T: Scalar, S: Simd, const C: usize>(s: S, rows: usize, from: View<T>, to: View<T>) {
+unsafe fn copy<T: Scalar, S: Simd, const C: usize>(s: S, rows: usize, from: View<'_, T>, to: ViewMut<'_, T>) {
     for row in 0..rows {
         whole(s).store(to.at(0, row), whole::<S, T, C>(s).load(from.at(0, row)));
     }

@@ -9,7 +9,7 @@ pub use backward::{FormationBackward, form_back};
 use blocks::Reflectors;
 
 use super::sequential::chain::Chain;
-use crate::arrays::view::View;
+use crate::arrays::view::{View, ViewMut};
 use crate::error::Result;
 use crate::memory::Buffer;
 use crate::numbers::scalar::Scalar;
@@ -49,7 +49,7 @@ impl<T: Scalar> Formation<T> {
     /// # Safety
     /// The caller owns `n` rows of `n` numbers in `out`.
     #[inline(always)]
-    unsafe fn form<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, out: Option<View<T>>) -> usize {
+    unsafe fn form<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, out: Option<ViewMut<'_, T>>) -> usize {
         self.chain.set(s, u);
         match (T::PARTS, self.chain.k) {
             (1, 5..) => self.form_by::<S, LARGEST>(s, out),
@@ -61,24 +61,25 @@ impl<T: Scalar> Formation<T> {
     /// # Safety
     /// As of [`Formation::form`].
     #[inline(always)]
-    unsafe fn form_by<S: Simd, const B: usize>(&mut self, s: S, out: Option<View<T>>) -> usize {
+    unsafe fn form_by<S: Simd, const B: usize>(&mut self, s: S, out: Option<ViewMut<'_, T>>) -> usize {
         let Self { chain, w, unit, gram } = self;
         let (n, lanes) = (chain.n, T::lanes::<S>());
         let registers = n.div_ceil(lanes);
         let whole = if out.is_some() { n / lanes } else { 0 };
-        let (w, unit) = (View::new(w.as_mut_ptr(), chain.ld, n), View::new(unit.as_mut_ptr(), chain.ld, n));
+        let (w, unit) = (ViewMut::of(w, chain.ld, n), View::of(unit, chain.ld, n));
         let blocks = Reflectors::<T, B>::new(s, chain, gram);
         let mut done = 0;
         while done < registers {
             let most = if done < whole { whole } else { registers } - done;
             let width = if most > 1 && max_rows::<S>() > 2 { 2 } else { 1 };
-            let at = |x: View<T>| x.from(done * lanes, 0);
-            let places = [at(unit), at(w), at(out.filter(|_| done < whole).unwrap_or(w))];
+            let begin = done * lanes;
+            let unit = unit.from(begin, 0);
+            let places = [w, out.filter(|_| done < whole).unwrap_or(w)].map(|x| x.from(begin, 0));
             // SAFETY: `width` registers inside rows of `ld` numbers, or of `out`.
             unsafe {
                 match width {
-                    2 => blocks.reflect::<S, 2>(s, places, done * lanes),
-                    _ => blocks.reflect::<S, 1>(s, places, done * lanes),
+                    2 => blocks.reflect::<S, 2>(s, unit, places, begin),
+                    _ => blocks.reflect::<S, 1>(s, unit, places, begin),
                 }
             }
             done += width;
@@ -121,7 +122,7 @@ simd! {
         let n = u.n();
         assert_eq!(out.len(), n * n, "W");
         // SAFETY: n rows of n numbers.
-        let whole = unsafe { workspace.form(s, u, Some(View::new(out.as_mut_ptr(), n, n))) };
+        let whole = unsafe { workspace.form(s, u, Some(ViewMut::of(out, n, n))) };
         for j in (whole..n).step_by(T::lanes::<S>()) {
             let inside = Lanes::<S, T, 1>::first(s, n - j);
             for (out, w) in out.chunks_exact_mut(n).zip(workspace.w.chunks_exact(workspace.chain.ld)) {

@@ -5,7 +5,7 @@ use super::operands::{Operands, Sizes};
 use super::window::{AHEAD, ChannelBlock, Weights, Window, rows_of};
 use crate::arrays::lengths::require;
 use crate::arrays::stored::{NumbersMut, Tokens};
-use crate::arrays::view::{Shared, View};
+use crate::arrays::view::ViewMut;
 use crate::error::Result;
 use crate::memory::Buffer;
 use crate::memory::workspace::WorkRows;
@@ -42,7 +42,7 @@ pub(crate) fn backward_of_type<T: Exponential>(
     context: &mut Context<'_>,
     mut operands: Operands<'_, T>,
     mut grad_out: Tokens<'_, T>,
-    mut gradients: Gradients<'_, T>,
+    gradients: Gradients<'_, T>,
 ) -> Result<()> {
     operands.check()?;
     let (isa, Sizes { batch, tokens, channels, taps }) = (context.isa, operands.sizes);
@@ -53,13 +53,14 @@ pub(crate) fn backward_of_type<T: Exponential>(
         1,
         &[("grad_weight", len(&gradients.weight), &[channels, taps]), ("grad_bias", len(&gradients.bias), &[channels])],
     )?;
-    let (blocks, of_x) = (ChannelBlock::count(channels), gradients.x.as_mut().map(|x| x.rows(channels)));
+    let (blocks, of_x) = (ChannelBlock::count(channels), gradients.x.map(|x| x.rows(channels)));
     let summed = gradients.weight.is_some() || gradients.bias.is_some();
     let batch = if tokens == 0 { 0 } else { batch };
     // `dw` of each tap, then `db`, of each sequence.
     let each = if summed { (taps + 1) * channels } else { 0 };
     let mut sums: Buffer<T> = Buffer::zeroed(batch.max(1).saturating_mul(each))?;
-    let shared = Shared(sums.ptr_mut());
+    let rows = sums.len() / channels;
+    let of_taps = ViewMut::of(&mut sums, channels, rows);
     context.run(batch * blocks, operands.flops().saturating_mul(3), &|i, cancel| {
         let (sequence, block) = (i / blocks, ChannelBlock::number(i % blocks, channels));
         let (weights, width) = (Weights::new(&operands, block)?, block.width);
@@ -103,9 +104,9 @@ pub(crate) fn backward_of_type<T: Exponential>(
             }
         }
         if summed {
-            let to = shared.get().wrapping_add(sequence * each + block.first);
+            let to = of_taps.part(sequence * (taps + 1), (sequence + 1) * (taps + 1)).from(block.first, 0);
             // SAFETY: as above.
-            unsafe { total.all().copy_to(View::new(to, channels, taps + 1), width) };
+            unsafe { total.all().copy_to(to, width) };
         }
         Ok(())
     })?;

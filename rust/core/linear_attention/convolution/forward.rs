@@ -25,7 +25,7 @@ pub fn forward<T: Exponential>(
 pub(crate) fn forward_of_type<T: Exponential>(
     context: &mut Context<'_>,
     mut operands: Operands<'_, T>,
-    mut out: NumbersMut<'_, T>,
+    out: NumbersMut<'_, T>,
 ) -> Result<()> {
     operands.check()?;
     operands.check_outputs("out", &out)?;

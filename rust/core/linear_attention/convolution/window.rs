@@ -4,7 +4,7 @@ use pulp::Simd;
 
 use super::operands::{BLOCK, Operands, Sizes};
 use crate::arrays::stored::StoredRows;
-use crate::arrays::view::View;
+use crate::arrays::view::{View, ViewMut};
 use crate::error::Result;
 use crate::memory::workspace::WorkRows;
 use crate::numbers::exponential::Exponential;
@@ -82,7 +82,7 @@ impl<T: Exponential> Window<T> {
     }
 
     /// Puts a vector in the place of the oldest.
-    pub fn push(&mut self, isa: InstructionSet, from: StoredRows<T>) {
+    pub fn push(&mut self, isa: InstructionSet, from: StoredRows<'_, T>) {
         self.newest = self.oldest();
         self.rows.read(isa, self.newest, from);
     }
@@ -113,7 +113,11 @@ impl<T: Exponential> Window<T> {
 pub const AHEAD: usize = 8;
 
 /// Where the channels of a block of a sequence are: a row for each of its tokens.
-pub fn rows_of<T: Exponential>(operands: &Operands<'_, T>, sequence: usize, block: ChannelBlock) -> StoredRows<T> {
+pub fn rows_of<'a, T: Exponential>(
+    operands: &Operands<'a, T>,
+    sequence: usize,
+    block: ChannelBlock,
+) -> StoredRows<'a, T> {
     let Sizes { tokens, .. } = operands.sizes;
     operands.x.rows((sequence * tokens, tokens), 0).part(0, tokens, block.first)
 }
@@ -124,10 +128,10 @@ simd! {
     /// # Safety
     /// Weights, rows and the bias are workspace of the width of `out`, and there are as many rows as weights.
     unsafe fn products<T: Exponential>(
-        s, weights: View<T>, rows: View<T>, first: usize, bias: View<T>, out: &mut [T],
+        s, weights: View<'_, T>, rows: View<'_, T>, first: usize, bias: View<'_, T>, out: &mut [T],
     ) -> () {
         const WIDE: usize = 4;
-        let (lanes, width, to) = (T::lanes::<S>(), out.len(), View::new(out.as_mut_ptr(), 0, 1));
+        let (lanes, width, to) = (T::lanes::<S>(), out.len(), ViewMut::of(out, 0, 1));
         let mut begin = 0;
         // SAFETY: as above.
         unsafe {
@@ -150,11 +154,11 @@ unsafe fn stripe<S: Simd, T: Exponential, const N: usize>(
     s: S,
     begin: usize,
     lanes: Lanes<S, T, N>,
-    weights: View<T>,
-    rows: View<T>,
+    weights: View<'_, T>,
+    rows: View<'_, T>,
     first: usize,
-    bias: View<T>,
-    out: View<T>,
+    bias: View<'_, T>,
+    out: ViewMut<'_, T>,
 ) {
     let (mut sum, mut place) = (lanes.load(bias.at(begin, 0)), first);
     for tap in 0..weights.count {

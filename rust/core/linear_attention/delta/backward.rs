@@ -5,12 +5,12 @@ use super::chunk_backward::{ChunkBackward, ChunkGradients};
 use super::forward::forward;
 use super::problem::{CHUNK, Cotangents, Gradients, Problem, Results, TaskPart, check_saved, expect, expect_rows};
 use super::solve::{Solved, State};
-use crate::arrays::stored::StoredRows;
-use crate::arrays::view::{Shared, View};
+use crate::arrays::stored::{StoredRows, StoredRowsMut};
+use crate::arrays::view::{Shared, View, ViewMut};
 use crate::error::Result;
 use crate::memory::{Buffer, filled};
 use crate::numbers::exponential::Exponential;
-use crate::simd::fetch::{Fetch, prefetch_rows};
+use crate::simd::fetch::prefetch_rows;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::vector::{axpy, plain_dot};
 use crate::threads::{Cancel, Context, num_threads, slices};
@@ -62,16 +62,14 @@ pub(crate) fn run<T: Exponential>(
     let [q, k] = [q, k].map(|array| Sum::new(array, if whole { 1 } else { sizes.group().saturating_mul(count) }));
     let [beta, gate] = [beta, gate].map(|array| Sum::new(array, if whole { 1 } else { count }));
     let (mut q, mut k, mut beta, mut gate) = (q?, k?, beta?, gate?);
-    let share = |array: Option<&mut [T]>| array.map(|array| Shared(array.as_mut_ptr()));
-    let (v, initial) = (problem.values_in(v), share(initial));
     let targets = Targets {
         q: q.target(),
         k: k.target(),
         beta: beta.target(),
         gate: gate.target(),
-        v,
-        initial,
-        skip: Shared(of_skip.ptr_mut()),
+        v: problem.values_in(v),
+        initial: initial.map(|states| problem.states_mut(states)),
+        skip: ViewMut::of(&mut of_skip, sizes.value_heads, problem.sequences.len() * count),
     };
     context.run(parts.len(), problem.flops().saturating_mul(7) / 2, &|i, cancel| {
         let pass = BackwardPass { isa, problem, part: &parts[i], cotangents, targets: &targets };
@@ -99,10 +97,11 @@ impl<'a, T: Exponential> Sum<'a, T> {
         Ok(Self { array, others })
     }
 
-    fn target(&mut self) -> Option<GradientTarget<T>> {
-        let array = self.array.as_mut()?;
-        let others = if self.others.is_empty() { None } else { Some(Shared(self.others.ptr_mut())) };
-        Some(GradientTarget { array: Shared(array.as_mut_ptr()), others, len: array.len() })
+    fn target(&mut self) -> Option<GradientTarget<'_, T>> {
+        let array = self.array.as_deref_mut()?;
+        let (len, all) = (array.len(), self.others.len());
+        let others = if all == 0 { None } else { Some(ViewMut::of(&mut self.others, len, all / len)) };
+        Some(GradientTarget { array: ViewMut::of(array, len, 1), others })
     }
 
     fn finish(self, context: &mut Context<'_>) -> Result<()> {
@@ -124,34 +123,33 @@ impl<'a, T: Exponential> Sum<'a, T> {
     }
 }
 
-/// Where the contributions to a [`Sum`] go.
+/// Where the contributions to a [`Sum`] go: arrays as one vector each.
 #[derive(Clone, Copy)]
-struct GradientTarget<T> {
-    array: Shared<T>,
-    others: Option<Shared<T>>,
-    len: usize,
+struct GradientTarget<'a, T> {
+    array: ViewMut<'a, T>,
+    others: Option<ViewMut<'a, T>>,
 }
 
-impl<T> GradientTarget<T> {
+impl<'a, T: Copy> GradientTarget<'a, T> {
     /// Of contribution `number`: an array, and whether to add to it.
-    fn of(&self, number: usize) -> (Shared<T>, bool) {
+    fn of(&self, number: usize) -> (ViewMut<'a, T>, bool) {
         match self.others {
-            Some(others) if number > 0 => (Shared(others.get().wrapping_add((number - 1) * self.len)), false),
+            Some(others) if number > 0 => (others.part(number - 1, number), false),
             _ => (self.array, number > 0),
         }
     }
 }
 
 /// Where tasks write.
-struct Targets<T> {
-    q: Option<GradientTarget<T>>,
-    k: Option<GradientTarget<T>>,
-    beta: Option<GradientTarget<T>>,
-    gate: Option<GradientTarget<T>>,
-    v: StoredRows<T>,
-    initial: Option<Shared<T>>,
+struct Targets<'a, T> {
+    q: Option<GradientTarget<'a, T>>,
+    k: Option<GradientTarget<'a, T>>,
+    beta: Option<GradientTarget<'a, T>>,
+    gate: Option<GradientTarget<'a, T>>,
+    v: StoredRowsMut<'a, T>,
+    initial: Option<ViewMut<'a, T>>,
     /// Sums of each sequence, slice of columns and head.
-    skip: Shared<T>,
+    skip: ViewMut<'a, T>,
 }
 
 /// A chunk of a segment.
@@ -179,7 +177,7 @@ struct BackwardPass<'a, T: Exponential> {
     problem: &'a Problem<'a, T>,
     part: &'a TaskPart,
     cotangents: Cotangents<'a, T>,
-    targets: &'a Targets<T>,
+    targets: &'a Targets<'a, T>,
 }
 
 impl<T: Exponential> BackwardPass<'_, T> {
@@ -207,7 +205,7 @@ impl<T: Exponential> BackwardPass<'_, T> {
                 let begin = (first + i) * CHUNK;
                 slot.keys.load(isa, problem, token, (begin, CHUNK.min(steps - begin)), part.key_head);
             }
-            for ((stripe, grad), of_skip) in stripes.iter().zip(&grads).zip(&mut of_skip) {
+            for ((stripe, grad), of_skip) in stripes.iter().zip(&mut grads).zip(&mut of_skip) {
                 cancel.check()?;
                 if stripe.columns.start == part.columns.start {
                     for slot in &mut *slots {
@@ -231,19 +229,19 @@ impl<T: Exponential> BackwardPass<'_, T> {
                     // SAFETY: rows of the outputs' gradients at this chunk's queries, or none.
                     let found = unsafe { chunk.run(isa, width, (keys, &slot.decayed), results, (out, skip), grad) };
                     *of_skip += found.skip;
-                    self.write(stripe, keys, &found, chunk.beta(&slot.solved));
+                    self.write(stripe, keys, &found);
                 }
             }
         }
         for ((stripe, grad), of_skip) in stripes.iter().zip(&grads).zip(of_skip) {
             let slices = problem.sizes.value_width.div_ceil(SLICE);
-            let at = (part.sequence * slices + stripe.columns.start / SLICE) * problem.sizes.value_heads;
+            let slice = part.sequence * slices + stripe.columns.start / SLICE;
             // SAFETY: tasks write disjoint heads and columns.
-            unsafe { *self.targets.skip.get().wrapping_add(at + stripe.heads.start) = of_skip };
+            unsafe { *self.targets.skip.at(stripe.heads.start, slice) = of_skip };
             if let Some(initial) = self.targets.initial {
                 let (head, column) = (stripe.heads.start, stripe.columns.start);
                 // SAFETY: tasks write disjoint heads and columns.
-                unsafe { grad.write(problem.state_at(initial.get(), part.sequence, head, column)) };
+                unsafe { grad.write(problem.state_in_mut(initial, part.sequence, head, column)) };
             }
         }
         Ok(())
@@ -271,29 +269,29 @@ impl<T: Exponential> BackwardPass<'_, T> {
             let (before, after) = slots.split_at_mut(i + 1);
             let Slot { keys, decayed, state, solved } = &mut before[i];
             solved.solve(isa, problem, stripe, head, (keys, decayed), state, false);
-            if let Some(next) = after.first() {
+            if let Some(next) = after.first_mut() {
                 // SAFETY: workspace of this chunk.
                 unsafe {
                     let rows = [decayed.to_end(keys), solved.written(keys, decayed)];
-                    state.advance(isa, keys, decayed, rows, (&next.state, Fetch::none()));
+                    state.advance_to(isa, keys, decayed, rows, &mut next.state);
                 }
             }
         }
     }
 
-    fn state_at(&self, states: &[T], number: usize, stripe: &TaskPart) -> View<T> {
-        self.problem.state_at(states.as_ptr(), number, stripe.heads.start, stripe.columns.start)
+    fn state_at<'s>(&self, states: &'s [T], number: usize, stripe: &TaskPart) -> View<'s, T> {
+        self.problem.state_in(self.problem.states(states), number, stripe.heads.start, stripe.columns.start)
     }
 
     /// Rows of `dO`.
-    fn outputs(&self, stripe: &TaskPart, keys: &Keys<T>) -> StoredRows<T> {
+    fn outputs(&self, stripe: &TaskPart, keys: &Keys<T>) -> StoredRows<'_, T> {
         let Some(out) = self.cotangents.out else { return StoredRows::none() };
         let (first, count) = (self.problem.sequences[stripe.sequence].start + keys.token, keys.queries.count);
         out.rows((first, count), stripe.heads.start).part(0, count, stripe.columns.start)
     }
 
     /// Rows of a chunk's `dQ` and `dK`, absent where not wanted, and whether to add to them.
-    fn of_pairs(&self, stripe: &TaskPart, keys: &Keys<T>) -> [(View<T>, bool); 2] {
+    fn of_pairs(&self, stripe: &TaskPart, keys: &Keys<T>) -> [(ViewMut<'_, T>, bool); 2] {
         let (sizes, targets) = (self.problem.sizes, self.targets);
         let (head, slice) = (stripe.heads.start, stripe.columns.start / SLICE);
         let number = head % sizes.group() * sizes.value_width.div_ceil(SLICE) + slice;
@@ -301,15 +299,15 @@ impl<T: Exponential> BackwardPass<'_, T> {
         let of_queries = (token + keys.token, keys.queries.count);
         let of_keys = (token * sizes.reflections + keys.first, keys.len);
         [(targets.q, of_queries), (targets.k, of_keys)].map(|(target, rows)| {
-            target.map_or((View::none(), false), |target| {
+            target.map_or((ViewMut::none(), false), |target| {
                 let (array, add) = target.of(number);
-                (Problem::rows_of(array.get(), rows, sizes.heads, stripe.key_head, sizes.key_width), add)
+                (Problem::rows_of(array, rows, sizes.heads, stripe.key_head, sizes.key_width), add)
             })
         })
     }
 
     /// Rows of a chunk's `dV`, absent where not wanted.
-    fn of_values(&self, stripe: &TaskPart, keys: &Keys<T>) -> StoredRows<T> {
+    fn of_values(&self, stripe: &TaskPart, keys: &Keys<T>) -> StoredRowsMut<'_, T> {
         let problem = self.problem;
         let first = problem.sequences[stripe.sequence].start * problem.sizes.reflections + keys.first;
         problem.values_of(self.targets.v, (first, keys.len), stripe.heads.start, stripe.columns.start)
@@ -318,30 +316,32 @@ impl<T: Exponential> BackwardPass<'_, T> {
     /// Fetches what a chunk will be written to.
     fn fetch(&self, stripe: &TaskPart, keys: &Keys<T>) {
         for (rows, _) in self.of_pairs(stripe, keys) {
-            prefetch_rows(rows, self.problem.sizes.key_width);
+            prefetch_rows(rows.read(), self.problem.sizes.key_width);
         }
         self.of_values(stripe, keys).prefetch(stripe.columns.len());
     }
 
     /// Writes a chunk's gradients, or adds them to those of other parts of the state.
-    fn write(&self, stripe: &TaskPart, keys: &Keys<T>, found: &ChunkGradients<T>, of_betas: &[T]) {
+    fn write(&self, stripe: &TaskPart, keys: &Keys<T>, found: &ChunkGradients<'_, T>) {
         let (isa, problem, targets) = (self.isa, self.problem, self.targets);
         let (sizes, head) = (problem.sizes, stripe.heads.start);
         let token = problem.sequences[stripe.sequence].start;
         let (steps, slice) = (token * sizes.reflections + keys.first, stripe.columns.start / SLICE);
         let (queries, erases) = (keys.queries.count, keys.queries.erasing > 0);
         let [of_queries, of_keys] = &keys.factors;
-        let of_pairs =
-            if erases { [found.later.from(0, queries), found.earlier] } else { [found.earlier, View::none()] };
+        let (of_rows, others) =
+            if erases { (found.later.from(0, queries), found.earlier.read()) } else { (found.earlier, View::none()) };
         let sources = [
             RowGradients {
-                gradients: [found.later.part(0, queries), View::none()],
+                gradients: found.later.part(0, queries),
+                others: View::none(),
                 unit: keys.rows.view(0, queries),
                 factors: problem.normalize.then_some(of_queries),
                 scale: problem.scale,
             },
             RowGradients {
-                gradients: of_pairs,
+                gradients: of_rows,
+                others,
                 unit: keys.keys(),
                 factors: problem.normalize.then_some(of_keys),
                 scale: T::ONE,
@@ -358,7 +358,7 @@ impl<T: Exponential> BackwardPass<'_, T> {
                 if erases {
                     negate(isa, width, found.values);
                 }
-                values.write(isa, width, found.values);
+                values.write(isa, width, found.values.read());
             }
         }
         let put = |to: *mut T, x: T, add: bool| {
@@ -367,8 +367,8 @@ impl<T: Exponential> BackwardPass<'_, T> {
         };
         if let Some(beta) = targets.beta {
             let (array, add) = beta.of(slice);
-            for (i, &x) in of_betas.iter().enumerate() {
-                put(array.get().wrapping_add((steps + i) * sizes.value_heads + head), x, add);
+            for (i, &x) in found.beta.iter().enumerate() {
+                put(array.at((steps + i) * sizes.value_heads + head, 0), x, add);
             }
         }
         if let Some(gate) = targets.gate {
@@ -377,7 +377,7 @@ impl<T: Exponential> BackwardPass<'_, T> {
                 let at = (token + (keys.first + i) / sizes.reflections) * sizes.value_heads + head;
                 for x in 0..channels {
                     // SAFETY: rows of workspace.
-                    put(array.get().wrapping_add(at * channels + x), unsafe { *found.gates.at(x, i) }, add);
+                    put(array.at(at * channels + x, 0), unsafe { *found.gates.at(x, i) }, add);
                 }
             }
         }
@@ -386,10 +386,12 @@ impl<T: Exponential> BackwardPass<'_, T> {
 
 /// Gradients of a chunk's rows, and how these rows were made from the operands.
 struct RowGradients<'a, T> {
-    /// Their sum; the second may be absent.
-    gradients: [View<T>; 2],
+    /// Of the rows, to be changed in place.
+    gradients: ViewMut<'a, T>,
+    /// Added to these; may be absent.
+    others: View<'a, T>,
     /// The rows.
-    unit: View<T>,
+    unit: View<'a, T>,
     /// Inverse norms, if they were normalised.
     factors: Option<&'a Vec<T>>,
     /// What else they were multiplied by.
@@ -401,7 +403,7 @@ simd! {
     ///
     /// # Safety
     /// The caller owns the rows, and nothing else writes them meanwhile.
-    unsafe fn negate<T: Exponential>(_s, width: usize, rows: View<T>) -> () {
+    unsafe fn negate<T: Exponential>(_s, width: usize, rows: ViewMut<'_, T>) -> () {
         for i in 0..rows.count {
             // SAFETY: rows of workspace.
             unsafe { rows.vector_mut(i, width) }.iter_mut().for_each(|x| *x = -*x);
@@ -412,16 +414,19 @@ simd! {
     ///
     /// # Safety
     /// The caller owns the rows, and nothing else writes them meanwhile.
-    unsafe fn collect<T: Exponential>(_s, width: usize, source: &RowGradients<'_, T>, add: bool, to: View<T>) -> () {
-        let RowGradients { gradients: [first, second], unit, factors, scale } = *source;
+    unsafe fn collect<T: Exponential>(
+        _s, width: usize, source: &RowGradients<'_, T>, add: bool, to: ViewMut<'_, T>,
+    ) -> () {
+        let RowGradients { gradients, others, unit, factors, scale } = *source;
         for i in 0..to.count {
             // SAFETY: rows of workspace and of the caller's.
             unsafe {
-                let (gradient, unit, to) = (first.vector_mut(i, width), unit.vector(i, width), to.vector_mut(i, width));
-                if !second.ptr.is_null() {
-                    let second = second.vector(i, width);
+                let (gradient, unit, to) =
+                    (gradients.vector_mut(i, width), unit.vector(i, width), to.vector_mut(i, width));
+                if !others.ptr.is_null() {
+                    let other = others.vector(i, width);
                     for x in 0..width {
-                        gradient[x] += second[x];
+                        gradient[x] += other[x];
                     }
                 }
                 // Of n = s u / |u|: du = (s dn - n (n dn) / s) / |u|.

@@ -4,7 +4,7 @@ use super::decay::{decayed, longer};
 use super::gram::{Queries, decay_products, decays, within_blocks};
 use super::problem::{BLOCK, CHUNK, Problem};
 use crate::arrays::stored::StoredRows;
-use crate::arrays::view::View;
+use crate::arrays::view::{View, ViewMut};
 use crate::error::Result;
 use crate::memory::filled;
 use crate::memory::workspace::WorkRows;
@@ -53,12 +53,12 @@ impl<T: Exponential> Keys<T> {
     }
 
     /// The rows that read the state: queries, then keys that erase.
-    pub fn readers(&self) -> View<T> {
+    pub fn readers(&self) -> View<'_, T> {
         self.rows.view(0, self.queries.rows())
     }
 
     /// The rows of the keys.
-    pub fn keys(&self) -> View<T> {
+    pub fn keys(&self) -> View<'_, T> {
         self.rows.view(self.queries.count, self.len)
     }
 
@@ -86,15 +86,16 @@ impl<T: Exponential> Keys<T> {
         let [of_queries, of_keys] = &mut self.factors;
         // SAFETY: rows of the operands, and of workspace.
         unsafe {
-            load(isa, width, q, self.rows.view(0, count), of_queries, normalize, problem.scale);
-            load(isa, width, k, self.rows.view(count, len), of_keys, normalize, T::ONE);
+            load(isa, width, q, self.rows.view_mut(0, count), of_queries, normalize, problem.scale);
+            load(isa, width, k, self.rows.view_mut(count, len), of_keys, normalize, T::ONE);
         }
         if problem.channels() <= 1 {
-            let (columns, rows) = (self.columns.view(0, width), self.readers());
+            let (readers, keys) = (self.rows.view(0, self.queries.rows()), self.rows.view(count, len));
+            let (columns, plain) = (self.columns.view_mut(0, width), self.plain.view_mut(0, readers.count));
             // SAFETY: workspace of these rows.
             unsafe {
-                turned(isa, (width, len), self.keys(), columns);
-                gemm(isa, (len, rows.count), columns, rows, &Store::new(self.plain.view(0, rows.count)));
+                turned(isa, (width, len), keys, columns);
+                gemm(isa, (len, readers.count), columns.read(), readers, &Store::new(plain));
             }
         }
     }
@@ -107,8 +108,8 @@ impl<T: Exponential> Keys<T> {
 unsafe fn load<T: Exponential>(
     isa: InstructionSet,
     width: usize,
-    from: StoredRows<T>,
-    to: View<T>,
+    from: StoredRows<'_, T>,
+    to: ViewMut<'_, T>,
     factors: &mut [T],
     normalize: bool,
     scale: T,
@@ -116,7 +117,7 @@ unsafe fn load<T: Exponential>(
     from.read(isa, width, to);
     if normalize {
         for (i, factor) in factors.iter_mut().enumerate().take(to.count) {
-            let row = to.vector(i, width);
+            let row = to.read().vector(i, width);
             *factor = T::ONE / (dot(isa, row, row) + T::of(EPSILON)).sqrt();
         }
     }
@@ -130,7 +131,7 @@ simd! {
     ///
     /// # Safety
     /// The caller owns the rows, and nothing else writes them meanwhile.
-    unsafe fn scaled<T: Exponential>(_s, width: usize, factors: &[T], scale: T, rows: View<T>) -> () {
+    unsafe fn scaled<T: Exponential>(_s, width: usize, factors: &[T], scale: T, rows: ViewMut<'_, T>) -> () {
         for (i, &factor) in factors.iter().enumerate().take(rows.count) {
             let factor = factor * scale;
             // SAFETY: rows of the caller's.
@@ -142,7 +143,9 @@ simd! {
     ///
     /// # Safety
     /// The caller owns the rows, and nothing else writes them meanwhile.
-    pub unsafe fn decay_rows<T: Exponential>(_s, width: usize, from: View<T>, decay: View<T>, channels: usize, to: View<T>) -> () {
+    pub unsafe fn decay_rows<T: Exponential>(
+        _s, width: usize, from: View<'_, T>, decay: View<'_, T>, channels: usize, to: ViewMut<'_, T>,
+    ) -> () {
         for i in 0..decay.count {
             // SAFETY: rows of the caller's; where both are one, each number is read before it is written.
             unsafe {
@@ -218,71 +221,60 @@ impl<T: Exponential> Decayed<T> {
     unsafe fn pairs(&mut self, isa: InstructionSet, width: usize, keys: &Keys<T>) {
         let (channels, len, queries) = (self.decay.width, keys.len, keys.queries);
         let (readers, of_chunk) = (keys.readers(), keys.keys());
-        let (count, table) = (readers.count, self.table.view(0, readers.count));
+        let (count, table) = (readers.count, self.table.view_mut(0, readers.count));
         if channels <= 1 {
             let step = if channels == 0 { View::none() } else { self.decay.step.view(0, len) };
-            decays(isa, len, step, self.pairs.view(0, len));
-            decay_products(isa, len, queries, keys.plain.view(0, count), self.pairs.view(0, len), table);
+            let pairs = self.pairs.view_mut(0, len);
+            decays(isa, len, step, pairs);
+            decay_products(isa, len, queries, keys.plain.view(0, count), pairs.read(), table);
             return;
         }
-        let [of_queries, of_keys] = self.start_decays(keys);
-        let (stack, of_erasing) = (self.stack.view(0, count), of_keys.part(0, queries.erasing));
+        let [of_queries, of_keys] = self.decay.start_decays(keys);
+        let (stack, of_erasing) = (self.stack.view_mut(0, count), of_keys.part(0, queries.erasing));
         decay_rows(isa, width, readers, of_queries, channels, stack);
         decay_rows(isa, width, of_chunk, of_erasing, channels, stack.from(0, queries.count));
-        decay_rows(isa, width, of_chunk, self.decay.to_end.view(0, len), channels, self.to_end.view(0, len));
+        decay_rows(isa, width, of_chunk, self.decay.to_end.view(0, len), channels, self.to_end.view_mut(0, len));
         within_blocks(isa, width, len, queries, readers, self.decay.step.view(0, len), &mut self.workspace, table);
         if len > BLOCK {
-            let [of_queries, of_keys] = self.middle_decays(keys);
-            let (near, second) = (self.near.view(0, count), queries.before(BLOCK));
+            let [of_queries, of_keys] = self.decay.middle_decays(keys);
+            let (near, second) = (self.near.all_mut(), queries.before(BLOCK));
             let (near_keys, of_keys) =
-                (self.near.view(queries.count, BLOCK), of_keys.part(0, BLOCK.max(queries.erasing)));
+                (near.part(queries.count, queries.count + BLOCK), of_keys.part(0, BLOCK.max(queries.erasing)));
             decay_rows(isa, width, readers.from(0, second), of_queries, channels, near.from(0, second));
             decay_rows(isa, width, of_chunk, of_keys, channels, near_keys);
-            let columns = self.near_columns.view(0, width);
-            turned(isa, (width, BLOCK), near_keys, columns);
+            let columns = self.near_columns.view_mut(0, width);
+            turned(isa, (width, BLOCK), near_keys.read(), columns);
             for (begin, end) in keys.second_block() {
                 let out = Store::new(table.part(begin, end));
-                gemm(isa, (BLOCK, end - begin), columns, near.part(begin, end), &out);
+                gemm(isa, (BLOCK, end - begin), columns.read(), near.read().part(begin, end), &out);
             }
         }
     }
 
-    /// Decays from the chunk's beginning, of queries and of keys.
-    pub fn start_decays(&self, keys: &Keys<T>) -> [View<T>; 2] {
-        let rows = self.decay.from_start.view(0, keys.len);
-        [at_queries(rows, keys.queries, 0), rows]
-    }
-
     /// One decay a row of `Q'` and of `K'`, which multiplies products of these rows. Absent without gates, and where each
     /// channel has its own.
-    pub fn start_factors(&self, keys: &Keys<T>) -> [View<T>; 2] {
-        if self.decay.width == 1 { self.start_decays(keys) } else { [View::none(); 2] }
+    pub fn start_factors(&self, keys: &Keys<T>) -> [View<'_, T>; 2] {
+        if self.decay.width == 1 { self.decay.start_decays(keys) } else { [View::none(); 2] }
     }
 
     /// The same for the rows of `H`.
-    pub fn end_factors(&self, keys: &Keys<T>) -> View<T> {
+    pub fn end_factors(&self, keys: &Keys<T>) -> View<'_, T> {
         if self.decay.width == 1 { self.decay.to_end.view(0, keys.len) } else { View::none() }
     }
 
-    /// Decays from and to the second block's first row, of the queries in the second block and of keys.
-    pub fn middle_decays(&self, keys: &Keys<T>) -> [View<T>; 2] {
-        let rows = self.decay.middle.view(0, keys.len);
-        [at_queries(rows, keys.queries, keys.queries.before(BLOCK)), rows]
-    }
-
     /// `Q'`, then `K'` of keys that erase, apart from the [`Self::start_factors`].
-    pub fn stack(&self, keys: &Keys<T>) -> View<T> {
+    pub fn stack<'a>(&'a self, keys: &'a Keys<T>) -> View<'a, T> {
         if self.decay.width > 1 { &self.stack } else { &keys.rows }.view(0, keys.queries.rows())
     }
 
     /// `H`, apart from the [`Self::end_factors`].
-    pub fn to_end(&self, keys: &Keys<T>) -> View<T> {
+    pub fn to_end<'a>(&'a self, keys: &'a Keys<T>) -> View<'a, T> {
         if self.decay.width > 1 { self.to_end.view(0, keys.len) } else { keys.keys() }
     }
 }
 
 /// The rows at the queries from `first` on.
-fn at_queries<T>(rows: View<T>, queries: Queries, first: usize) -> View<T> {
+fn at_queries<T>(rows: View<'_, T>, queries: Queries, first: usize) -> View<'_, T> {
     let count = queries.count - first;
     let begin = if count > 0 { queries.position(first) } else { 0 };
     View { ld: rows.ld * queries.every, count, ..rows.from(0, begin) }
@@ -307,6 +299,18 @@ impl<T: Exponential> Decay<T> {
         let width = problem.channels();
         let rows = || WorkRows::scratch(CHUNK, width);
         Ok(Self { step: rows()?, from_start: rows()?, to_end: rows()?, middle: rows()?, width })
+    }
+
+    /// Decays from the chunk's beginning, of queries and of keys.
+    pub fn start_decays(&self, keys: &Keys<T>) -> [View<'_, T>; 2] {
+        let rows = self.from_start.view(0, keys.len);
+        [at_queries(rows, keys.queries, 0), rows]
+    }
+
+    /// Decays from and to the second block's first row, of the queries in the second block and of keys.
+    pub fn middle_decays(&self, keys: &Keys<T>) -> [View<'_, T>; 2] {
+        let rows = self.middle.view(0, keys.len);
+        [at_queries(rows, keys.queries, keys.queries.before(BLOCK)), rows]
     }
 
     /// Computes the decays of `len` steps of a value head from step `first` on. `token` is the sequence's first token. A
@@ -343,15 +347,15 @@ impl<T: Exponential> Decay<T> {
         let step = self.step.view(0, len);
         // SAFETY: workspace of these rows.
         unsafe {
-            forwards(isa, width, step, self.from_start.view(0, len));
-            backwards(isa, width, step, self.to_end.view(0, len));
+            forwards(isa, width, step, self.from_start.view_mut(0, len));
+            backwards(isa, width, step, self.to_end.view_mut(0, len));
         }
         if width > 1 && len > BLOCK {
             self.middle.row_mut(BLOCK).fill(T::ONE);
             // SAFETY: as above.
             unsafe {
-                forwards(isa, width, step.part(BLOCK, len), self.middle.view(BLOCK, len - BLOCK));
-                backwards(isa, width, step.part(0, BLOCK + 1), self.middle.view(0, BLOCK + 1));
+                forwards(isa, width, step.part(BLOCK, len), self.middle.view_mut(BLOCK, len - BLOCK));
+                backwards(isa, width, step.part(0, BLOCK + 1), self.middle.view_mut(0, BLOCK + 1));
             }
         }
         Ok(())
@@ -383,10 +387,11 @@ simd! {
     ///
     /// # Safety
     /// The caller owns the rows, and nothing else writes them meanwhile.
-    unsafe fn forwards<T: Exponential>(_s, width: usize, step: View<T>, out: View<T>) -> () {
+    unsafe fn forwards<T: Exponential>(_s, width: usize, step: View<'_, T>, out: ViewMut<'_, T>) -> () {
         for i in 1..out.count {
             // SAFETY: rows of workspace, the written one is none of those that are read.
-            let (by, from, to) = unsafe { (step.vector(i, width), out.vector(i - 1, width), out.vector_mut(i, width)) };
+            let (by, from, to) =
+                unsafe { (step.vector(i, width), out.read().vector(i - 1, width), out.vector_mut(i, width)) };
             for x in 0..width {
                 to[x] = longer(from[x], by[x]);
             }
@@ -397,10 +402,11 @@ simd! {
     ///
     /// # Safety
     /// The caller owns the rows, and nothing else writes them meanwhile.
-    unsafe fn backwards<T: Exponential>(_s, width: usize, step: View<T>, out: View<T>) -> () {
+    unsafe fn backwards<T: Exponential>(_s, width: usize, step: View<'_, T>, out: ViewMut<'_, T>) -> () {
         for i in (1..out.count).rev() {
             // SAFETY: as above.
-            let (by, from, to) = unsafe { (step.vector(i, width), out.vector(i, width), out.vector_mut(i - 1, width)) };
+            let (by, from, to) =
+                unsafe { (step.vector(i, width), out.read().vector(i, width), out.vector_mut(i - 1, width)) };
             for x in 0..width {
                 to[x] = longer(from[x], by[x]);
             }

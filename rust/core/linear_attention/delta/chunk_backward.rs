@@ -15,7 +15,7 @@ use super::gram_backward::{Channels, between_blocks_back, channel_gates, pair_ga
 use super::problem::{BLOCK, CHUNK, Problem};
 use super::solve::{Finite, Solved, State, Sweep, add_rows, sweep_back};
 use crate::arrays::stored::StoredRows;
-use crate::arrays::view::View;
+use crate::arrays::view::{View, ViewMut};
 use crate::error::Result;
 use crate::memory::filled;
 use crate::memory::workspace::WorkRows;
@@ -49,16 +49,18 @@ pub struct ChunkBackward<T: Exponential> {
     beta: [T; CHUNK],
 }
 
-/// Gradients of a chunk's rows, decays undone, and of its gates.
-pub struct ChunkGradients<T> {
+/// Gradients of a chunk's rows, decays undone, of its betas and of its gates. Those of rows may be changed in place.
+pub struct ChunkGradients<'a, T> {
     /// Gradients of scaled queries, then of keys that erase as the later of a pair.
-    pub later: View<T>,
+    pub later: ViewMut<'a, T>,
     /// Gradients of keys as the earlier of a pair.
-    pub earlier: View<T>,
+    pub earlier: ViewMut<'a, T>,
     /// Of the values, negative where keys erase.
-    pub values: View<T>,
+    pub values: ViewMut<'a, T>,
     /// Of the gates.
-    pub gates: View<T>,
+    pub gates: View<'a, T>,
+    /// Of the betas, if there are any.
+    pub beta: &'a [T],
     /// Of the factor of the values in the outputs.
     pub skip: T,
 }
@@ -97,36 +99,34 @@ impl<T: Exponential> ChunkBackward<T> {
         width: usize,
         (keys, decayed): (&Keys<T>, &Decayed<T>),
         (state, solved): (&State<T>, &Solved<T>),
-        (out, skip): (StoredRows<T>, Option<T>),
-        grad: &State<T>,
-    ) -> ChunkGradients<T> {
+        (out, skip): (StoredRows<'_, T>, Option<T>),
+        grad: &mut State<T>,
+    ) -> ChunkGradients<'_, T> {
         let (queries, len, count) = (keys.queries.count, keys.len, keys.queries.rows());
         let height = state.view().count;
-        let (sources, errors) = (self.sources.view(0, count), self.errors.view(0, len));
-        let (of_out, solution) = (sources.part(0, queries), sources.from(0, queries));
-        let (d, table, stack) = (solved.d(keys), self.table.view(0, count), decayed.stack(keys));
-        let factors = decayed.table.view(0, count);
         if out.is_none() {
             (0..queries).for_each(|i| self.sources.row_mut(i).fill(T::ZERO));
         } else {
-            out.read(isa, width, of_out);
+            out.read(isa, width, self.sources.view_mut(0, queries));
         }
+        let (sources, errors) = (self.sources.view_mut(0, count), self.errors.view_mut(0, len));
+        let (of_out, solution) = (sources.read().part(0, queries), sources.from(0, queries));
+        let (d, table, stack) = (solved.d(keys), self.table.view_mut(0, count), decayed.stack(keys));
+        let factors = decayed.table.view(0, count);
         let p = factors.part(0, queries).transposed(len);
         let terms = self.finite.terms(isa, width, of_out);
         gemm(isa, (width, len), grad.view(), decayed.to_end(keys), &Store::new(errors));
-        gemm(isa, (width, len), terms.finite, p, &Store::plus_scaled(errors, errors, decayed.end_factors(keys)));
+        gemm(isa, (width, len), terms.finite, p, &Store::plus_scaled(errors, errors.read(), decayed.end_factors(keys)));
         terms.add_others(width, p, errors, |key, query| key <= keys.queries.position(query));
-        let mut values = errors;
         if keys.queries.erasing > 0 {
             let (m, beta, none) = (factors.from(0, queries), solved.beta(), View::none());
-            let system = Sweep { m, beta, rhs: errors, other: none, factor: none, e: errors, x: solution };
+            let system = Sweep { m, beta, rhs: errors.read(), other: none, factor: none, e: errors, x: solution };
             sweep_back(isa, width, len, system);
-            values = solution;
         }
         let betas = solved.beta();
-        row_dots(isa, width, errors, solved.values(keys), &mut self.beta[..betas.len()]);
+        row_dots(isa, width, errors.read(), solved.values(keys), &mut self.beta[..betas.len()]);
         if keys.queries.erasing == 0 {
-            decay_rows(isa, width, errors, View::new(betas.as_ptr(), 1, betas.len()), 1, errors);
+            decay_rows(isa, width, errors.read(), View::of(betas, 1, betas.len()), 1, errors);
         }
         let mut of_skip = T::ZERO;
         if let Some(by) = skip {
@@ -134,45 +134,51 @@ impl<T: Exponential> ChunkBackward<T> {
                 .fold(of_skip, |sum, i| sum + dot(isa, of_out.vector(i, width), solved.values(keys).vector(i, width)));
             add_rows(isa, width, of_out, by, errors);
         }
-        let mut reading = sources;
+        let mut reading = sources.read();
         if decayed.decay.width == 1 {
-            reading = self.reading.view(0, count);
+            let to = self.reading.view_mut(0, count);
             let [of_queries, of_keys] = decayed.start_factors(keys);
-            decay_rows(isa, width, sources, of_queries, 1, reading);
-            decay_rows(isa, width, solution, of_keys.part(0, keys.queries.erasing), 1, reading.from(0, queries));
+            decay_rows(isa, width, sources.read(), of_queries, 1, to);
+            decay_rows(isa, width, solution.read(), of_keys.part(0, keys.queries.erasing), 1, to.from(0, queries));
+            reading = to.read();
         }
-        let (by_columns, turned_d) = (self.sources_turned.view(0, width), self.solution_turned.view(0, width));
+        let (by_columns, turned_d) = (self.sources_turned.view_mut(0, width), self.solution_turned.view_mut(0, width));
         turned(isa, (width, count), reading, by_columns);
         turned(isa, (width, len), d, turned_d);
-        let (later, earlier) = (self.later.view(0, count), self.earlier.view(0, len));
-        let (later_turned, earlier_turned) = (self.later_turned.view(0, height), self.earlier_turned.view(0, height));
-        gemm(isa, (len, count), turned_d, sources, &Store::new(table));
-        gemm(isa, (count, height), by_columns, state.view(), &Store::new(later_turned));
-        gemm(isa, (len, height), turned_d, grad.view(), &Store::new(earlier_turned));
-        turned(isa, (count, height), later_turned, later);
-        turned(isa, (len, height), earlier_turned, earlier);
+        let (later, earlier) = (self.later.view_mut(0, count), self.earlier.view_mut(0, len));
+        let later_turned = self.later_turned.view_mut(0, height);
+        let earlier_turned = self.earlier_turned.view_mut(0, height);
+        gemm(isa, (len, count), turned_d.read(), sources.read(), &Store::new(table));
+        gemm(isa, (count, height), by_columns.read(), state.view(), &Store::new(later_turned));
+        gemm(isa, (len, height), turned_d.read(), grad.view(), &Store::new(earlier_turned));
+        turned(isa, (count, height), later_turned.read(), later);
+        turned(isa, (len, height), earlier_turned.read(), earlier);
         let channels = decayed.decay.width;
         if channels > 0 {
             row_dots(isa, width, grad.view(), state.view(), &mut self.whole);
         }
-        grad.advance(isa, keys, decayed, [stack, reading], (grad, Fetch::none()));
+        grad.advance(isa, keys, decayed, [stack, reading], Fetch::none());
         if channels > 0 {
-            decay_rows(isa, height, earlier, decayed.decay.to_end.view(0, len), channels, earlier);
+            decay_rows(isa, height, earlier.read(), decayed.decay.to_end.view(0, len), channels, earlier);
         }
         if channels > 1 {
-            let [of_queries, of_keys] = decayed.start_decays(keys);
-            decay_rows(isa, height, later, of_queries, channels, later);
-            decay_rows(isa, height, later.from(0, queries), of_keys, channels, later.from(0, queries));
+            let [of_queries, of_keys] = decayed.decay.start_decays(keys);
+            decay_rows(isa, height, later.read(), of_queries, channels, later);
+            let of_erasing = later.from(0, queries);
+            decay_rows(isa, height, of_erasing.read(), of_keys, channels, of_erasing);
             self.by_channel(isa, keys, decayed);
         } else {
             self.by_head(isa, keys, decayed);
         }
-        ChunkGradients { later, earlier, values, gates: self.gates.view(0, len), skip: of_skip }
-    }
-
-    /// Gradients of the betas of a chunk.
-    pub fn beta(&self, solved: &Solved<T>) -> &[T] {
-        &self.beta[..solved.beta().len()]
+        let erases = keys.queries.erasing > 0;
+        ChunkGradients {
+            later: self.later.view_mut(0, count),
+            earlier: self.earlier.view_mut(0, len),
+            values: if erases { self.sources.view_mut(queries, len) } else { self.errors.view_mut(0, len) },
+            gates: self.gates.view(0, len),
+            beta: &self.beta[..solved.beta().len()],
+            skip: of_skip,
+        }
     }
 
     /// Products of pairs that decay alike in all channels.
@@ -181,13 +187,13 @@ impl<T: Exponential> ChunkBackward<T> {
     /// The chunk's other gradients have been formed.
     unsafe fn by_head(&mut self, isa: InstructionSet, keys: &Keys<T>, decays: &Decayed<T>) {
         let (queries, len, count, width) = (keys.queries.count, keys.len, keys.queries.rows(), self.whole.len());
-        let (readers, of_chunk, table) = (keys.readers(), keys.keys(), self.table.view(0, count));
-        let (later, earlier) = (self.later.view(0, count), self.earlier.view(0, len));
+        let (readers, of_chunk, table) = (keys.readers(), keys.keys(), self.table.view_mut(0, count));
+        let (later, earlier) = (self.later.view_mut(0, count), self.earlier.view_mut(0, len));
         if decays.decay.width > 0 {
             let whole = decays.decay.from_start.row(len - 1)[0] * self.whole.iter().fold(T::ZERO, |sum, &x| sum + x);
             let (mut by_rows, mut by_keys) = ([T::ZERO; 2 * CHUNK], [T::ZERO; CHUNK]);
-            row_dots(isa, width, readers, later, &mut by_rows[..count]);
-            row_dots(isa, width, of_chunk, earlier, &mut by_keys[..len]);
+            row_dots(isa, width, readers, later.read(), &mut by_rows[..count]);
+            row_dots(isa, width, of_chunk, earlier.read(), &mut by_keys[..len]);
             let (mut gates, mut sum) = ([T::ZERO; CHUNK], whole);
             for l in (0..len).rev() {
                 sum = keys.queries.rows_at(l).fold(sum, |sum, row| sum + by_rows[row]);
@@ -198,19 +204,20 @@ impl<T: Exponential> ChunkBackward<T> {
                 gates[l] += sum;
                 sum += by_keys[l];
             }
-            pair_gates(isa, len, keys.queries, table, decays.table.view(0, count), &mut gates);
+            pair_gates(isa, len, keys.queries, table.read(), decays.table.view(0, count), &mut gates);
             (0..len).for_each(|l| self.gates.row_mut(l)[0] = gates[l]);
         }
-        decay_products(isa, len, keys.queries, table, decays.pairs.view(0, len), table);
+        decay_products(isa, len, keys.queries, table.read(), decays.pairs.view(0, len), table);
+        let table = table.read();
         let depends = |row: usize, key: usize| match row.checked_sub(queries) {
             Some(later) => key < later,
             None => key <= keys.queries.position(row),
         };
         let terms = self.finite.terms(isa, width, of_chunk);
-        gemm(isa, (width, count), terms.finite, table, &Store::plus(later, later));
+        gemm(isa, (width, count), terms.finite, table, &Store::plus(later, later.read()));
         terms.add_others(width, table, later, depends);
         let (terms, table) = (self.finite.terms(isa, width, readers), table.transposed(len));
-        gemm(isa, (width, len), terms.finite, table, &Store::plus(earlier, earlier));
+        gemm(isa, (width, len), terms.finite, table, &Store::plus(earlier, earlier.read()));
         terms.add_others(width, table, earlier, |key, row| depends(row, key));
     }
 
@@ -224,17 +231,17 @@ impl<T: Exponential> ChunkBackward<T> {
             rows: keys.rows.view(0, queries.count + len),
             step: decays.decay.step.view(0, len),
             table: self.table.view(0, count),
-            later: self.later.view(0, count),
-            earlier: self.earlier.view(0, len),
-            gates: self.gates.view(0, len),
+            later: self.later.view_mut(0, count),
+            earlier: self.earlier.view_mut(0, len),
+            gates: self.gates.view_mut(0, len),
         };
         let whole = decays.decay.from_start.row(len - 1);
         self.whole.iter_mut().zip(whole).for_each(|(x, &by)| *x = *x * by);
         channel_gates(isa, width, len, queries, &self.whole, &parts);
         within_blocks_back(isa, width, len, queries, &parts);
         if len > BLOCK {
-            let near = decays.near.view(0, count);
-            let (later, earlier) = (self.between.view(0, count), self.between.view(2 * CHUNK, BLOCK));
+            let (near, between) = (decays.near.view(0, count), self.between.all_mut());
+            let (later, earlier) = (between.part(0, count), between.part(2 * CHUNK, 2 * CHUNK + BLOCK));
             let spans = keys.second_block();
             let [of_queries, of_keys] = spans.map(|(begin, end)| {
                 let (table, near) = (parts.table.part(begin, end), near.part(begin, end));
@@ -243,7 +250,8 @@ impl<T: Exponential> ChunkBackward<T> {
                 [near, table.transposed(BLOCK)]
             });
             gemm2(isa, (width, BLOCK), &[of_queries, of_keys], &Store::new(earlier));
-            between_blocks_back(isa, width, len, queries, decays.decay.middle.view(0, len), later, earlier, &parts);
+            let (middle, later, earlier) = (decays.decay.middle.view(0, len), later.read(), earlier.read());
+            between_blocks_back(isa, width, len, queries, middle, later, earlier, &parts);
         }
     }
 }
@@ -252,7 +260,7 @@ impl<T: Exponential> ChunkBackward<T> {
 ///
 /// # Safety
 /// The caller owns as many rows as there are results, `width` numbers each.
-unsafe fn row_dots<T: Exponential>(isa: InstructionSet, width: usize, a: View<T>, b: View<T>, out: &mut [T]) {
+unsafe fn row_dots<T: Exponential>(isa: InstructionSet, width: usize, a: View<'_, T>, b: View<'_, T>, out: &mut [T]) {
     for (i, out) in out.iter_mut().enumerate() {
         *out = dot(isa, a.vector(i, width), b.vector(i, width));
     }

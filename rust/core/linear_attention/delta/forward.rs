@@ -3,7 +3,7 @@
 use super::chunk::{Decayed, EPSILON, Keys, exponentials};
 use super::problem::{CHUNK, Gate, Places, Problem, Results, TaskPart};
 use super::solve::{Solved, State};
-use crate::arrays::view::{Shared, View};
+use crate::arrays::view::{View, ViewMut};
 use crate::error::Result;
 use crate::memory::workspace::WorkRows;
 use crate::numbers::exponential::Exponential;
@@ -57,7 +57,12 @@ struct ForwardPass<'a, T: Exponential> {
 }
 
 impl<'a, T: Exponential> ForwardPass<'a, T> {
-    fn new(isa: InstructionSet, problem: &'a Problem<'a, T>, part: &'a TaskPart, places: &Places<T>) -> Result<Self> {
+    fn new(
+        isa: InstructionSet,
+        problem: &'a Problem<'a, T>,
+        part: &'a TaskPart,
+        places: &Places<'_, T>,
+    ) -> Result<Self> {
         let states = part.heads.clone().map(|head| State::initial(problem, part, places, head));
         Ok(Self {
             isa,
@@ -70,7 +75,7 @@ impl<'a, T: Exponential> ForwardPass<'a, T> {
         })
     }
 
-    fn run(mut self, saved_from: usize, places: Places<T>, cancel: &Cancel<'_>) -> Result<()> {
+    fn run(mut self, saved_from: usize, places: Places<'_, T>, cancel: &Cancel<'_>) -> Result<()> {
         let (isa, problem, part) = (self.isa, self.problem, self.part);
         let (token, steps) = (problem.sequences[part.sequence].start, problem.steps(part.sequence));
         let (interval, column) = (problem.sizes.interval(), part.columns.start);
@@ -79,9 +84,9 @@ impl<'a, T: Exponential> ForwardPass<'a, T> {
         for first in (0..steps).step_by(CHUNK) {
             cancel.check()?;
             self.keys.load(isa, problem, token, chunk(first), part.key_head);
-            for (state, head) in self.states.iter().zip(part.heads.clone()) {
+            for (state, head) in self.states.iter_mut().zip(part.heads.clone()) {
                 if let Some(saved) = places.saved.filter(|_| first > 0 && first % interval == 0) {
-                    let at = problem.state_at(saved.get(), saved_from + first / interval - 1, head, column);
+                    let at = problem.state_in_mut(saved, saved_from + first / interval - 1, head, column);
                     // SAFETY: tasks write disjoint heads and columns.
                     unsafe { state.write(at) };
                 }
@@ -104,13 +109,13 @@ impl<'a, T: Exponential> ForwardPass<'a, T> {
                 let rows = [self.decayed.to_end(&self.keys), self.solved.written(&self.keys, &self.decayed)];
                 let fetch = problem.values(token, chunk(of), next, column).fetch(values_wide);
                 // SAFETY: workspace of this chunk.
-                unsafe { state.advance(isa, &self.keys, &self.decayed, rows, (state, fetch)) };
+                unsafe { state.advance(isa, &self.keys, &self.decayed, rows, fetch) };
             }
         }
         if let Some(last) = places.last {
             for (state, head) in self.states.iter().zip(part.heads.clone()) {
                 // SAFETY: as above.
-                unsafe { state.write(problem.state_at(last.get(), part.sequence, head, column)) };
+                unsafe { state.write(problem.state_in_mut(last, part.sequence, head, column)) };
             }
         }
         Ok(())
@@ -121,9 +126,9 @@ impl<'a, T: Exponential> ForwardPass<'a, T> {
 const FEW_STEPS: usize = 4;
 
 /// The operands of one step.
-struct TokenStep<T> {
+struct TokenStep<'a, T> {
     /// `exp g`, `k`, `exp(g) k` and `exp(g) q`, a row each.
-    rows: View<T>,
+    rows: View<'a, T>,
     /// Absent: one.
     beta: Option<T>,
     erases: bool,
@@ -131,8 +136,8 @@ struct TokenStep<T> {
     skip: Option<T>,
     /// `q k`.
     reach: T,
-    v: *const T,
-    out: *mut T,
+    v: View<'a, T>,
+    out: ViewMut<'a, T>,
     /// Whether a token ends.
     ends: bool,
 }
@@ -142,23 +147,25 @@ fn by_steps<T: Exponential>(
     isa: InstructionSet,
     problem: &Problem<'_, T>,
     part: &TaskPart,
-    places: Places<T>,
+    places: Places<'_, T>,
 ) -> Result<()> {
     let (steps, width) = (problem.steps(part.sequence), part.columns.len());
     if steps == 0 {
         return unchanged(problem, part, places);
     }
-    let (rows, values) = (WorkRows::scratch(4 * steps, problem.sizes.key_width)?, WorkRows::scratch(2 * steps, width)?);
-    let workspace = State::new(problem, if places.last.is_none() { width } else { 0 })?;
+    let mut rows = WorkRows::scratch(4 * steps, problem.sizes.key_width)?;
+    let mut values = WorkRows::scratch(2 * steps, width)?;
+    let mut workspace = State::new(problem, if places.last.is_none() { width } else { 0 })?;
     for head in part.heads.clone() {
         let column = part.columns.start;
         let state = match places.last {
-            Some(last) => problem.state_at(last.get(), part.sequence, head, column),
-            None => workspace.view(),
+            Some(last) => problem.state_in_mut(last, part.sequence, head, column),
+            None => workspace.view_mut(),
         };
-        let at = |states: Shared<T>| problem.state_at(states.get(), part.sequence, head, column);
-        let from = places.initial.map_or_else(View::none, at);
-        let steps = (0..steps).map(|i| prepare(isa, problem, part, head, i, [&rows, &values]));
+        let initial = places.initial.map(|states| problem.state_in(states, part.sequence, head, column));
+        let from = initial.unwrap_or(View::none());
+        let steps = rows.groups(4).zip(values.groups(2)).enumerate();
+        let steps = steps.map(|(i, (rows, values))| prepare(isa, problem, part, head, i, [rows, values]));
         let steps = steps.collect::<Result<Vec<_>>>()?;
         // SAFETY: states of this part, and rows made for it; tasks write disjoint heads and columns.
         unsafe { all(isa, width, from, state, &steps) };
@@ -167,7 +174,7 @@ fn by_steps<T: Exponential>(
             let out = problem.values_of(places.out, (first + token, 1), head, column);
             if !out.is_none() {
                 // SAFETY: as above.
-                unsafe { out.write(isa, width, View::new(step.out, 0, 1)) };
+                unsafe { out.write(isa, width, step.out.read()) };
             }
         }
     }
@@ -175,25 +182,25 @@ fn by_steps<T: Exponential>(
 }
 
 /// A sequence without steps ends where it begins.
-fn unchanged<T: Exponential>(problem: &Problem<'_, T>, part: &TaskPart, places: Places<T>) -> Result<()> {
+fn unchanged<T: Exponential>(problem: &Problem<'_, T>, part: &TaskPart, places: Places<'_, T>) -> Result<()> {
     let Some(last) = places.last else { return Ok(()) };
     for head in part.heads.clone() {
         let state = State::initial(problem, part, &places, head)?;
         // SAFETY: tasks write disjoint heads and columns.
-        unsafe { state.write(problem.state_at(last.get(), part.sequence, head, part.columns.start)) };
+        unsafe { state.write(problem.state_in_mut(last, part.sequence, head, part.columns.start)) };
     }
     Ok(())
 }
 
-/// Step `i` of the sequence, in rows of keys and of values.
-fn prepare<T: Exponential>(
+/// Step `i` of the sequence, in four rows of keys and two of values.
+fn prepare<'a, T: Exponential>(
     isa: InstructionSet,
     problem: &Problem<'_, T>,
     part: &TaskPart,
     head: usize,
     i: usize,
-    [rows, values]: [&WorkRows<T>; 2],
-) -> Result<TokenStep<T>> {
+    [rows, values]: [ViewMut<'a, T>; 2],
+) -> Result<TokenStep<'a, T>> {
     let sizes = problem.sizes;
     let (width, reflections) = (sizes.key_width, sizes.reflections);
     let first = problem.sequences[part.sequence].start;
@@ -202,13 +209,12 @@ fn prepare<T: Exponential>(
         if problem.normalize { T::ONE / (dot(isa, x, x) + T::of(EPSILON)).sqrt() } else { T::ONE }
     };
     let (begins, ends) = (i.is_multiple_of(reflections), (i + 1).is_multiple_of(reflections));
-    let (view, values) = (rows.view(4 * i, 4), values.view(2 * i, 2));
     // SAFETY: rows of the operands, and six rows of this step's own.
     let [decay, key, by_key, by_query] = unsafe {
-        problem.k.rows((step, 1), part.key_head).read(isa, width, view.part(1, 2));
-        problem.q.rows((token, 1), part.key_head).read(isa, width, view.part(3, 4));
+        problem.k.rows((step, 1), part.key_head).read(isa, width, rows.part(1, 2));
+        problem.q.rows((token, 1), part.key_head).read(isa, width, rows.part(3, 4));
         problem.values(first, (i, 1), head, part.columns.start).read(isa, part.columns.len(), values.part(0, 1));
-        [0, 1, 2, 3].map(|j| view.vector_mut(j, width))
+        [0, 1, 2, 3].map(|j| rows.vector_mut(j, width))
     };
     match problem.gate {
         Gate::Head(gate) if begins => {
@@ -230,13 +236,13 @@ fn prepare<T: Exponential>(
         by_query[x] = if ends { decay[x] * by_query[x] * of_query } else { T::ZERO };
     }
     Ok(TokenStep {
-        rows: view,
+        rows: rows.read(),
         beta: problem.beta.map(|beta| beta[step * sizes.value_heads + head]),
         erases: problem.erases(),
         skip: problem.skip.map(|by| by[head]),
         reach,
-        v: values.at(0, 0),
-        out: values.at(0, 1),
+        v: values.read(),
+        out: values.part(1, 2),
         ends,
     })
 }
@@ -246,7 +252,9 @@ simd! {
     ///
     /// # Safety
     /// States and rows have `width` columns from these addresses on; the caller owns what is written.
-    unsafe fn all<T: Exponential>(s, width: usize, from: View<T>, to: View<T>, steps: &[TokenStep<T>]) -> () {
+    unsafe fn all<T: Exponential>(
+        s, width: usize, from: View<'_, T>, to: ViewMut<'_, T>, steps: &[TokenStep<'_, T>],
+    ) -> () {
         const TALL: usize = 8; // whole rows of 128 columns: memory is read in the order in which it lies
         const LOW: usize = 2;
         let lanes = T::lanes::<S>();
@@ -275,9 +283,9 @@ unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
     s: S,
     begin: usize,
     lanes: Lanes<S, T, N>,
-    from: View<T>,
-    to: View<T>,
-    steps: &[TokenStep<T>],
+    from: View<'_, T>,
+    to: ViewMut<'_, T>,
+    steps: &[TokenStep<'_, T>],
 ) {
     let zero = [T::splat(s, T::ZERO); N];
     let height = to.count;
@@ -297,7 +305,7 @@ unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
                 });
             }
         }
-        let v = lanes.load(v.add(begin));
+        let v = lanes.load(v.at(begin, 0));
         let (mut d, mut o) = (v, zero);
         for i in 0..N {
             if let Some(beta) = beta {
@@ -309,7 +317,7 @@ unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
                 o[i] = T::fma(s, v[i], T::splat(s, *skip), o[i]);
             }
         }
-        lanes.store(out.add(begin), o);
+        lanes.store(out.at(begin, 0), o);
         for x in 0..height {
             let (e, k) = (T::splat(s, *e.add(x)), T::splat(s, *k.add(x)));
             let mut state = zero;
@@ -321,6 +329,6 @@ unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
             }
             lanes.store(to.at(begin, x), state);
         }
-        from = to;
+        from = to.read();
     }
 }

@@ -4,7 +4,7 @@ use pulp::Simd;
 
 use super::decay::{decayed, longer};
 use super::problem::BLOCK;
-use crate::arrays::view::View;
+use crate::arrays::view::{View, ViewMut};
 use crate::numbers::exponential::Exponential;
 use crate::simd::isa::simd;
 use crate::simd::lanes::Lanes;
@@ -66,13 +66,15 @@ simd! {
     ///
     /// # Safety
     /// The caller owns the rows, and nothing else writes them meanwhile.
-    pub unsafe fn decays<T: Exponential>(_s, len: usize, step: View<T>, decay: View<T>) -> () {
+    pub unsafe fn decays<T: Exponential>(_s, len: usize, step: View<'_, T>, decay: ViewMut<'_, T>) -> () {
         for i in 0..len {
             // SAFETY: rows of workspace.
             let to = unsafe { decay.vector_mut(i, len) };
             if i > 0 {
                 // SAFETY: as above, another row.
-                let (from, by) = unsafe { (decay.vector(i - 1, len), if step.ptr.is_null() { T::ONE } else { *step.at(0, i) }) };
+                let (from, by) = unsafe {
+                    (decay.read().vector(i - 1, len), if step.ptr.is_null() { T::ONE } else { *step.at(0, i) })
+                };
                 for j in 0..len {
                     to[j] = longer(from[j], by);
                 }
@@ -89,7 +91,7 @@ simd! {
     /// # Safety
     /// The caller owns the rows, and nothing else writes them meanwhile.
     pub unsafe fn decay_products<T: Exponential>(
-        _s, len: usize, queries: Queries, plain: View<T>, decay: View<T>, out: View<T>,
+        _s, len: usize, queries: Queries, plain: View<'_, T>, decay: View<'_, T>, out: ViewMut<'_, T>,
     ) -> () {
         for i in 0..queries.rows() {
             let key = i.checked_sub(queries.count);
@@ -113,7 +115,8 @@ simd! {
     /// # Safety
     /// The caller owns the rows, and nothing else writes them meanwhile.
     pub unsafe fn within_blocks<T: Exponential>(
-        s, width: usize, len: usize, queries: Queries, rows: View<T>, step: View<T>, decayed: &mut [T], out: View<T>,
+        s, width: usize, len: usize, queries: Queries, rows: View<'_, T>, step: View<'_, T>, decayed: &mut [T],
+        out: ViewMut<'_, T>,
     ) -> () {
         for i in 0..queries.rows() {
             // SAFETY: rows of workspace.

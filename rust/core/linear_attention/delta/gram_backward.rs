@@ -5,26 +5,26 @@
 
 use super::gram::Queries;
 use super::problem::{BLOCK, CHUNK};
-use crate::arrays::view::View;
+use crate::arrays::view::{View, ViewMut};
 use crate::numbers::exponential::Exponential;
 use crate::simd::isa::simd;
 use crate::simd::lanes::Lanes;
 use crate::simd::vector::plain_dot;
 
 /// The rows, decays and gradients of a chunk's channels. The gradients of rows and gates are added to.
-pub struct Channels<T> {
+pub struct Channels<'a, T> {
     /// Queries, then keys, also those that erase nothing.
-    pub rows: View<T>,
+    pub rows: View<'a, T>,
     /// `exp g`.
-    pub step: View<T>,
+    pub step: View<'a, T>,
     /// Gradients of the products.
-    pub table: View<T>,
+    pub table: View<'a, T>,
     /// Gradients of `rows` as the later of a pair.
-    pub later: View<T>,
+    pub later: ViewMut<'a, T>,
     /// Gradients of keys as the earlier of a pair.
-    pub earlier: View<T>,
+    pub earlier: ViewMut<'a, T>,
     /// Gradients of the gates.
-    pub gates: View<T>,
+    pub gates: ViewMut<'a, T>,
 }
 
 simd! {
@@ -33,7 +33,7 @@ simd! {
     /// # Safety
     /// The caller owns the rows, and nothing else writes them meanwhile.
     pub unsafe fn pair_gates<T: Exponential>(
-        _s, len: usize, queries: Queries, gradients: View<T>, products: View<T>, gates: &mut [T],
+        _s, len: usize, queries: Queries, gradients: View<'_, T>, products: View<'_, T>, gates: &mut [T],
     ) -> () {
         let mut sums = [T::ZERO; CHUNK];
         for l in (1..len).rev() {
@@ -53,7 +53,9 @@ simd! {
     ///
     /// # Safety
     /// The caller owns the rows, and nothing else writes them meanwhile.
-    pub unsafe fn channel_gates<T: Exponential>(s, width: usize, len: usize, queries: Queries, whole: &[T], parts: &Channels<T>) -> () {
+    pub unsafe fn channel_gates<T: Exponential>(
+        s, width: usize, len: usize, queries: Queries, whole: &[T], parts: &Channels<'_, T>,
+    ) -> () {
         for begin in (0..width).step_by(T::lanes::<S>()) {
             let lanes = Lanes::<S, T, 1>::first(s, width - begin);
             // SAFETY: lanes of rows of workspace.
@@ -80,7 +82,9 @@ simd! {
     ///
     /// # Safety
     /// The caller owns the rows, and nothing else writes them meanwhile.
-    pub unsafe fn within_blocks_back<T: Exponential>(s, width: usize, len: usize, queries: Queries, parts: &Channels<T>) -> () {
+    pub unsafe fn within_blocks_back<T: Exponential>(
+        s, width: usize, len: usize, queries: Queries, parts: &Channels<'_, T>,
+    ) -> () {
         for begin in (0..width).step_by(T::lanes::<S>()) {
             let lanes = Lanes::<S, T, 1>::first(s, width - begin);
             for first in (0..len).step_by(BLOCK) {
@@ -96,7 +100,8 @@ simd! {
     /// # Safety
     /// The caller owns the rows, and nothing else writes them meanwhile.
     pub unsafe fn between_blocks_back<T: Exponential>(
-        s, width: usize, len: usize, queries: Queries, middle: View<T>, later: View<T>, earlier: View<T>, parts: &Channels<T>,
+        s, width: usize, len: usize, queries: Queries, middle: View<'_, T>, later: View<'_, T>, earlier: View<'_, T>,
+        parts: &Channels<'_, T>,
     ) -> () {
         for begin in (0..width).step_by(T::lanes::<S>()) {
             let lanes = Lanes::<S, T, 1>::first(s, width - begin);
@@ -134,10 +139,10 @@ unsafe fn block_back<S: pulp::Simd, T: Exponential>(
     lanes: Lanes<S, T, 1>,
     block: std::ops::Range<usize>,
     queries: Queries,
-    Channels { rows, step, table, later, earlier, gates }: &Channels<T>,
+    Channels { rows, step, table, later, earlier, gates }: &Channels<'_, T>,
 ) {
     let zero = T::splat(s, T::ZERO);
-    let read = |view: &View<T>, i: usize| lanes.load(view.at(begin, i))[0];
+    let read = |view: &View<'_, T>, i: usize| lanes.load(view.at(begin, i))[0];
     let coefficient = |i: usize, j: usize| T::splat(s, *table.at(j, i));
     let times = |a, b| T::fma(s, a, b, zero);
     let (mut of_keys, mut of_queries, mut of_gates) = ([zero; BLOCK], [zero; BLOCK], [zero; BLOCK]);

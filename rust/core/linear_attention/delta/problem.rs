@@ -3,8 +3,8 @@
 use std::ops::{Deref, Range};
 
 use crate::arrays::lengths::{self, flops, require};
-use crate::arrays::stored::{NumbersMut, StoredRows, Tokens};
-use crate::arrays::view::{Shared, View};
+use crate::arrays::stored::{NumbersMut, StoredRows, StoredRowsMut, Tokens};
+use crate::arrays::view::{View, ViewMut};
 use crate::error::{Error, Result};
 use crate::memory::collected;
 use crate::numbers::exponential::Exponential;
@@ -310,22 +310,22 @@ impl<'a, T: Exponential> Problem<'a, T> {
         token: usize,
         (first, len): (usize, usize),
         head: usize,
-    ) -> [StoredRows<T>; 2] {
+    ) -> [StoredRows<'a, T>; 2] {
         let reflections = self.sizes.reflections;
         let begin = first / reflections;
         let queries = (first + len) / reflections - begin;
         [self.q.rows((token + begin, queries), head), self.k.rows((token * reflections + first, len), head)]
     }
 
-    /// `count` rows of one head, from row `first` on, of an array with several heads per row.
+    /// `count` rows of one head, from row `first` on, of an array with several heads per row, given as one vector.
     pub(super) fn rows_of(
-        array: *const T,
+        array: ViewMut<'_, T>,
         (first, count): (usize, usize),
         heads: usize,
         head: usize,
         width: usize,
-    ) -> View<T> {
-        View::new(array.wrapping_add((first * heads + head) * width), heads * width, count)
+    ) -> ViewMut<'_, T> {
+        ViewMut { ld: heads * width, count, ..array.from((first * heads + head) * width, 0) }
     }
 
     /// Rows of the values of `len` steps from step `first` of a sequence on, from a column on.
@@ -335,32 +335,60 @@ impl<'a, T: Exponential> Problem<'a, T> {
         (first, len): (usize, usize),
         head: usize,
         column: usize,
-    ) -> StoredRows<T> {
+    ) -> StoredRows<'a, T> {
         self.v.rows((token * self.sizes.reflections + first, len), head).part(0, len, column)
     }
 
     /// The first of the rows of an array like the outputs or the values, each of all heads.
-    pub(super) fn values_in(&self, array: Option<NumbersMut<'_, T>>) -> StoredRows<T> {
+    pub(super) fn values_in<'r>(&self, array: Option<NumbersMut<'r, T>>) -> StoredRowsMut<'r, T> {
         let width = self.sizes.value_heads * self.sizes.value_width;
-        array.map_or_else(StoredRows::none, |mut array| array.rows(width))
+        array.map_or_else(StoredRowsMut::none, |array| array.rows(width))
     }
 
     /// `count` rows of one head in such an array, from row `first` and from a column on.
-    pub(super) fn values_of(
+    pub(super) fn values_of<'r>(
         &self,
-        array: StoredRows<T>,
+        array: StoredRowsMut<'r, T>,
         (first, count): (usize, usize),
         head: usize,
         column: usize,
-    ) -> StoredRows<T> {
+    ) -> StoredRowsMut<'r, T> {
         if array.is_none() { array } else { array.part(first, count, head * self.sizes.value_width + column) }
     }
 
-    /// A state in an array of states of all heads, from a column on.
-    pub(super) fn state_at(&self, array: *const T, number: usize, head: usize, column: usize) -> View<T> {
-        let Sizes { value_heads, key_width, value_width, .. } = self.sizes;
-        let at = (number * value_heads + head) * self.sizes.state() + column;
-        View::new(array.wrapping_add(at), value_width, key_width)
+    /// All rows of an array of states of all heads.
+    pub(super) fn states<'s>(&self, array: &'s [T]) -> View<'s, T> {
+        let width = self.sizes.value_width;
+        View::of(array, width, array.len() / width)
+    }
+
+    /// All rows of an array of states of all heads, to be written.
+    pub(super) fn states_mut<'s>(&self, array: &'s mut [T]) -> ViewMut<'s, T> {
+        let (width, len) = (self.sizes.value_width, array.len());
+        ViewMut::of(array, width, len / width)
+    }
+
+    /// A state in such rows, from a column on.
+    pub(super) fn state_in<'s>(&self, rows: View<'s, T>, number: usize, head: usize, column: usize) -> View<'s, T> {
+        let Range { start, end } = self.rows_of_state(number, head);
+        rows.part(start, end).from(column, 0)
+    }
+
+    /// A state in such rows, from a column on, to be written.
+    pub(super) fn state_in_mut<'s>(
+        &self,
+        rows: ViewMut<'s, T>,
+        number: usize,
+        head: usize,
+        column: usize,
+    ) -> ViewMut<'s, T> {
+        let Range { start, end } = self.rows_of_state(number, head);
+        rows.part(start, end).from(column, 0)
+    }
+
+    fn rows_of_state(&self, number: usize, head: usize) -> Range<usize> {
+        let (first, height) = (number * self.sizes.value_heads + head, self.sizes.key_width);
+        first * height..(first + 1) * height
     }
 }
 
@@ -400,28 +428,26 @@ pub fn check_saved<T>(array: Option<&[T]>, needed: usize) -> Result<()> {
 
 /// Where sequences begin, and where tasks write, each its own heads and columns.
 #[derive(Clone, Copy)]
-pub struct Places<T> {
+pub struct Places<'a, T> {
     /// The initial states.
-    pub initial: Option<Shared<T>>,
+    pub initial: Option<View<'a, T>>,
     /// As in [`Results`].
-    pub out: StoredRows<T>,
+    pub out: StoredRowsMut<'a, T>,
     /// As in [`Results`].
-    pub last: Option<Shared<T>>,
+    pub last: Option<ViewMut<'a, T>>,
     /// As in [`Results`].
-    pub saved: Option<Shared<T>>,
+    pub saved: Option<ViewMut<'a, T>>,
 }
 
-impl<T: Exponential> Places<T> {
-    /// The arrays live as long as tasks run.
-    pub fn of(problem: &Problem<'_, T>, results: Results<'_, T>) -> Self {
-        let share = |array: Option<&mut [T]>| array.map(|array| Shared(array.as_mut_ptr()));
-        let given = problem.initial.map(|states| Shared(states.as_ptr().cast_mut()));
-        let last = share(results.last);
+impl<'a, T: Exponential> Places<'a, T> {
+    pub fn of(problem: &Problem<'a, T>, results: Results<'a, T>) -> Self {
+        let last = results.last.map(|states| problem.states_mut(states));
+        let given = problem.initial.map(|states| problem.states(states));
         Self {
-            initial: if results.in_place { last } else { given },
+            initial: if results.in_place { last.map(ViewMut::read) } else { given },
             out: problem.values_in(results.out),
             last,
-            saved: share(results.saved),
+            saved: results.saved.map(|states| problem.states_mut(states)),
         }
     }
 }

@@ -6,8 +6,8 @@
 
 use super::chunk::{Decayed, Keys, decay_rows};
 use super::problem::{CHUNK, Places, Problem, TaskPart};
-use crate::arrays::stored::StoredRows;
-use crate::arrays::view::{Shared, View};
+use crate::arrays::stored::StoredRowsMut;
+use crate::arrays::view::{View, ViewMut};
 use crate::error::Result;
 use crate::memory::workspace::WorkRows;
 use crate::numbers::exponential::Exponential;
@@ -64,9 +64,9 @@ impl<T: Exponential> Solved<T> {
         let count = keys.queries.rows() - begin;
         // SAFETY: rows of the values and of workspace.
         unsafe {
-            let out = Store::new(self.y.view(begin, count));
+            let out = Store::new(self.y.view_mut(begin, count));
             gemm(isa, (self.width, count), state.view(), decayed.stack(keys).from(0, begin), &out);
-            let (e, d) = (self.e.view(0, len), self.d.view(0, len));
+            let (e, d) = (self.e.view_mut(0, len), self.d.view_mut(0, len));
             if let Some(betas) = problem.beta {
                 v.read(isa, self.width, e);
                 self.betas = len;
@@ -75,14 +75,14 @@ impl<T: Exponential> Solved<T> {
                 if problem.erases() {
                     let (m, other) = (decayed.table.view(queries, len), self.y.view(queries, len));
                     let [_, factor] = decayed.start_factors(keys);
-                    sweep(isa, self.width, len, Sweep { m, beta, rhs: e, other, factor, e, x: d });
+                    sweep(isa, self.width, len, Sweep { m, beta, rhs: e.read(), other, factor, e, x: d });
                 } else {
-                    decay_rows(isa, self.width, e, View::new(beta.as_ptr(), 1, len), 1, d);
+                    decay_rows(isa, self.width, e.read(), View::of(beta, 1, len), 1, d);
                 }
             } else {
                 v.read(isa, self.width, d);
             }
-            decay_rows(isa, self.width, d, decayed.end_factors(keys), 1, self.written.view(0, len));
+            decay_rows(isa, self.width, d.read(), decayed.end_factors(keys), 1, self.written.view_mut(0, len));
         }
     }
 
@@ -95,33 +95,34 @@ impl<T: Exponential> Solved<T> {
         isa: InstructionSet,
         (keys, decayed): (&Keys<T>, &Decayed<T>),
         skip: Option<T>,
-        (out, fetch): (StoredRows<T>, Fetch<T>),
+        (out, fetch): (StoredRowsMut<'_, T>, Fetch<T>),
     ) {
         let (queries, width) = (keys.queries, self.width);
-        let (p, y) = (decayed.table.view(0, queries.count), self.y.view(0, queries.count));
+        let (p, y) = (decayed.table.view(0, queries.count), self.y.view_mut(0, queries.count));
         let terms = self.finite.terms(isa, width, self.d.view(0, keys.len));
         let [factor, _] = decayed.start_factors(keys);
-        let store = Store { fetch, ..Store::plus_scaled(y, y, factor) };
+        let store = Store { fetch, ..Store::plus_scaled(y, y.read(), factor) };
         gemm(isa, (width, queries.count), terms.finite, p, &store);
         terms.add_others(width, p, y, |query, key| key <= queries.position(query));
         if let Some(by) = skip {
-            add_rows(isa, width, self.values(keys), by, y);
+            let values = if self.betas > 0 { &self.e } else { &self.d };
+            add_rows(isa, width, values.view(0, keys.len), by, y);
         }
-        out.write(isa, width, y);
+        out.write(isa, width, y.read());
     }
 
     /// `D`.
-    pub fn d(&self, keys: &Keys<T>) -> View<T> {
+    pub fn d(&self, keys: &Keys<T>) -> View<'_, T> {
         self.d.view(0, keys.len)
     }
 
     /// `D` times [`Decayed::end_factors`], which [`Decayed::to_end`] lacks.
-    pub fn written(&self, keys: &Keys<T>, decayed: &Decayed<T>) -> View<T> {
+    pub fn written(&self, keys: &Keys<T>, decayed: &Decayed<T>) -> View<'_, T> {
         if decayed.decay.width == 1 { self.written.view(0, keys.len) } else { self.d(keys) }
     }
 
     /// `E` where keys erase, else `V`.
-    pub fn values(&self, keys: &Keys<T>) -> View<T> {
+    pub fn values(&self, keys: &Keys<T>) -> View<'_, T> {
         if self.betas > 0 { self.e.view(0, keys.len) } else { self.d(keys) }
     }
 
@@ -146,11 +147,11 @@ impl<T: Exponential> State<T> {
     }
 
     /// The state in which a part's sequence begins.
-    pub fn initial(problem: &Problem<'_, T>, part: &TaskPart, places: &Places<T>, head: usize) -> Result<Self> {
+    pub fn initial(problem: &Problem<'_, T>, part: &TaskPart, places: &Places<'_, T>, head: usize) -> Result<Self> {
         let mut state = Self::new(problem, part.columns.len())?;
-        let at = |states: Shared<T>| problem.state_at(states.get(), part.sequence, head, part.columns.start);
+        let from = places.initial.map(|states| problem.state_in(states, part.sequence, head, part.columns.start));
         // SAFETY: the array has a state for each sequence and head, which only this task may write.
-        unsafe { state.read(places.initial.map(at)) };
+        unsafe { state.read(from) };
         Ok(state)
     }
 
@@ -160,17 +161,23 @@ impl<T: Exponential> State<T> {
     }
 
     /// All rows.
-    pub fn view(&self) -> View<T> {
+    pub fn view(&self) -> View<'_, T> {
         self.rows.view(0, self.shape.0)
+    }
+
+    /// All rows, to be written.
+    pub fn view_mut(&mut self) -> ViewMut<'_, T> {
+        self.rows.view_mut(0, self.shape.0)
     }
 
     /// Takes the numbers of an array, or zeros.
     ///
     /// # Safety
     /// The array has a state there, which nothing writes meanwhile.
-    pub unsafe fn read(&mut self, from: Option<View<T>>) {
+    pub unsafe fn read(&mut self, from: Option<View<'_, T>>) {
+        let columns = self.shape.1;
         match from {
-            Some(from) => from.copy_to(self.view(), self.shape.1),
+            Some(from) => from.copy_to(self.view_mut(), columns),
             None => self.rows.fill(T::ZERO),
         }
     }
@@ -179,51 +186,82 @@ impl<T: Exponential> State<T> {
     ///
     /// # Safety
     /// The array has a state there, which only this task may write.
-    pub unsafe fn write(&self, to: View<T>) {
+    pub unsafe fn write(&self, to: ViewMut<'_, T>) {
         self.view().copy_to(to, self.shape.1);
     }
 
-    /// `exp(c_end) S + a b'`, written to a state, for rows of `a`, one number a channel, and of `b`.
+    /// `S = exp(c_end) S + a b'`, for rows of `a`, one number a channel, and of `b`.
     ///
     /// # Safety
     /// The caller owns the rows of `a` and `b`.
     pub unsafe fn advance(
+        &mut self,
+        isa: InstructionSet,
+        keys: &Keys<T>,
+        decayed: &Decayed<T>,
+        rows: [View<'_, T>; 2],
+        fetch: Fetch<T>,
+    ) {
+        let (columns, state) = (self.shape.1, self.view_mut());
+        advance(isa, columns, keys, decayed, rows, state.read(), &Store { fetch, ..Store::new(state) });
+    }
+
+    /// [`State::advance`], written to another state.
+    ///
+    /// # Safety
+    /// As of that.
+    pub unsafe fn advance_to(
         &self,
         isa: InstructionSet,
         keys: &Keys<T>,
         decayed: &Decayed<T>,
-        [a, b]: [View<T>; 2],
-        (to, fetch): (&Self, Fetch<T>),
+        rows: [View<'_, T>; 2],
+        to: &mut Self,
     ) {
-        let (height, columns) = self.shape;
-        let whole = decayed.decay.from_start.view(keys.len - 1, 1);
-        let factor = match decayed.decay.width {
-            0 => View::none(),
-            1 => View { ld: 0, count: height, ..whole },
-            _ => whole.transposed(height),
-        };
-        let store = Store { fetch, ..Store::plus_scaled(to.view(), self.view(), factor) };
-        gemm(isa, (columns, height), b, a.transposed(height), &store);
+        advance(isa, self.shape.1, keys, decayed, rows, self.view(), &Store::new(to.view_mut()));
     }
+}
+
+/// `exp(c_end) S + a b'` of so many columns, stored.
+///
+/// # Safety
+/// The caller owns the rows of `a` and `b`, and the states have so many columns.
+unsafe fn advance<T: Exponential>(
+    isa: InstructionSet,
+    columns: usize,
+    keys: &Keys<T>,
+    decayed: &Decayed<T>,
+    [a, b]: [View<'_, T>; 2],
+    state: View<'_, T>,
+    store: &Store<'_, T>,
+) {
+    let height = state.count;
+    let whole = decayed.decay.from_start.view(keys.len - 1, 1);
+    let factor = match decayed.decay.width {
+        0 => View::none(),
+        1 => View { ld: 0, count: height, ..whole },
+        _ => whole.transposed(height),
+    };
+    gemm(isa, (columns, height), b, a.transposed(height), &Store { add: state, factor, ..*store });
 }
 
 /// `e_t = rhs_t - factor_t other_t + sign sum_j m_tj x_j` over the rows before `t`, and `x_t = -sign beta_t e_t`.
 #[derive(Clone, Copy)]
 pub struct Sweep<'a, T> {
     /// The matrix, of which the entries below the diagonal count.
-    pub m: View<T>,
+    pub m: View<'a, T>,
     /// Factors of the rows.
     pub beta: &'a [T],
     /// The right-hand side.
-    pub rhs: View<T>,
+    pub rhs: View<'a, T>,
     /// Subtracted from it; may be absent.
-    pub other: View<T>,
+    pub other: View<'a, T>,
     /// Factors of `other`, one a row; absent: ones.
-    pub factor: View<T>,
+    pub factor: View<'a, T>,
     /// May be `rhs`.
-    pub e: View<T>,
+    pub e: ViewMut<'a, T>,
     /// The solution.
-    pub x: View<T>,
+    pub x: ViewMut<'a, T>,
 }
 
 simd! {
@@ -332,10 +370,10 @@ pub struct Finite<T: Exponential> {
 
 /// Rows of a product, and the same without what is not finite.
 #[derive(Clone, Copy)]
-pub struct FiniteTerms<T> {
-    given: View<T>,
+pub struct FiniteTerms<'a, T> {
+    given: View<'a, T>,
     /// To be multiplied with all coefficients.
-    pub finite: View<T>,
+    pub finite: View<'a, T>,
 }
 
 impl<T: Exponential> Finite<T> {
@@ -344,24 +382,24 @@ impl<T: Exponential> Finite<T> {
         Ok(Self { rows: WorkRows::scratch(2 * CHUNK, width)? })
     }
 
-    /// At most two chunks of rows. The terms are valid until the next call.
+    /// At most two chunks of rows.
     ///
     /// # Safety
     /// The caller owns the rows, `width` numbers each.
-    pub unsafe fn terms(&mut self, isa: InstructionSet, width: usize, given: View<T>) -> FiniteTerms<T> {
+    pub unsafe fn terms<'a>(&'a mut self, isa: InstructionSet, width: usize, given: View<'a, T>) -> FiniteTerms<'a, T> {
         if are_finite(isa, width, given) {
             return FiniteTerms { given, finite: given };
         }
-        let finite = self.rows.view(0, given.count);
+        let finite = self.rows.view_mut(0, given.count);
         for i in 0..given.count {
             let (from, to) = (given.vector(i, width), finite.vector_mut(i, width));
             to.iter_mut().zip(from).for_each(|(to, &from)| *to = if is_finite(from) { from } else { T::ZERO });
         }
-        FiniteTerms { given, finite }
+        FiniteTerms { given, finite: finite.read() }
     }
 }
 
-impl<T: Exponential> FiniteTerms<T> {
+impl<T: Exponential> FiniteTerms<'_, T> {
     /// Adds what is not finite to the rows of `out`: row `j` to row `i` times entry `j` of coefficients `i`, if `depends(i, j)`.
     ///
     /// # Safety
@@ -369,8 +407,8 @@ impl<T: Exponential> FiniteTerms<T> {
     pub unsafe fn add_others(
         self,
         width: usize,
-        coefficients: View<T>,
-        out: View<T>,
+        coefficients: View<'_, T>,
+        out: ViewMut<'_, T>,
         depends: impl Fn(usize, usize) -> bool,
     ) {
         if self.finite.ptr == self.given.ptr {
@@ -395,7 +433,7 @@ simd! {
     ///
     /// # Safety
     /// The caller owns the rows, and nothing else writes them meanwhile.
-    pub unsafe fn add_rows<T: Exponential>(_s, width: usize, from: View<T>, by: T, to: View<T>) -> () {
+    pub unsafe fn add_rows<T: Exponential>(_s, width: usize, from: View<'_, T>, by: T, to: ViewMut<'_, T>) -> () {
         for i in 0..to.count {
             // SAFETY: different rows of workspace.
             let (from, to) = unsafe { (from.vector(i, width), to.vector_mut(i, width)) };
@@ -409,7 +447,7 @@ simd! {
     ///
     /// # Safety
     /// The caller owns the rows, and nothing else writes them meanwhile.
-    unsafe fn are_finite<T: Exponential>(s, width: usize, rows: View<T>) -> bool {
+    unsafe fn are_finite<T: Exponential>(s, width: usize, rows: View<'_, T>) -> bool {
         let lanes = T::lanes::<S>();
         let zero = T::splat(s, T::ZERO);
         let mut sums = [zero; 4];
