@@ -48,7 +48,7 @@ INSTALLATION = {
         ("pip install '.[torch,cuda13]'    # in a clone; with", "pip install 'householder[torch,cuda13]'    # with")
     ],
     "docs/jax.md": [("pip install '.[jax]'    # in a clone; jax", "pip install 'householder[jax]'    # jax")],
-    "docs/from-python-to-rust.md": [
+    "docs/deployment.md": [
         ("Until the crate is published, add `--path` and the folder of your clone to this command. ", ""),
     ],
     "python/householder/cli/entry.py": [
