@@ -42,7 +42,6 @@ INSTALLATION = {
         ("pip install .                 # NumPy", "pip install householder               # NumPy"),
         ("pip install '.[torch]'        # with", "pip install 'householder[torch]'      # with"),
         ("pip install . ./experiments   # with", "pip install householder-experiments   # with"),
-        ("pip install '.[torch,cuda13]'   #", "pip install 'householder[torch,cuda13]'   #"),
     ],
     "docs/gpu.md": [
         ("pip install '.[torch,cuda13]'    # in a clone; with", "pip install 'householder[torch,cuda13]'    # with")
