@@ -1,8 +1,8 @@
-"""The tables of docs/benchmarks.md and docs/performance.md, from runs of ``versus_peers.py``.
+"""The tables of the pages that ``PAGES`` names, from runs of ``versus_peers.py``.
 
     python -m benches.versus_peers --threads 1 --output peers/1
     python -m benches.versus_peers --threads 2 --output peers/2
-    python -m benches.publish peers/1 peers/2 [--pages docs/benchmarks.md docs/performance.md]
+    python -m benches.publish peers/1 peers/2 [--pages docs/benchmarks.md ...]
 
 Detailed tables are of the last run, those of single steps, small matrices and LAPACK of the first. A table stands
 between ``<!-- its name -->`` and ``<!-- end -->``.
@@ -22,7 +22,7 @@ APPLICATIONS = {
     "torch.linalg.householder_product": "`householder_product`",
     "nn.Linear (not orthogonal)": "`nn.Linear`",
 }
-PAGES = ["docs/benchmarks.md", "docs/performance.md"]
+PAGES = ["docs/benchmarks.md", "docs/performance.md", "benches/results/peers.md"]
 AHEAD = 0.97
 """Ratios from which on a rival is not ahead: they do not repeat more closely."""
 

@@ -89,7 +89,7 @@ def in_cpp(_layer, work):
 
 @cache
 def program(folder):
-    """Compile ``examples/cpp/serve.cpp`` as the page "From Python to C++" does."""
+    """Compile ``examples/cpp/serve.cpp`` as the page "Running it elsewhere" does."""
     installed, library = Path(torch.__path__[0]), torch_library.path()
     links = ["-Wl,--no-as-needed", "-ltorch", "-ltorch_cpu", "-lc10", library]
     found = ["-I", installed / "include", "-L", installed / "lib", *links]

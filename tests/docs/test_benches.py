@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ROOT / "docs/benchmarks.md", ROOT / "docs/performance.md"
 SMALL = {
     "busy_neighbours": "--neighbours 0 1 --threads 1 --seconds 0.1",
     "deployment": "--hidden 16 --reflections 4 --batch 2 --steps 4 --rounds 1 --profile dev",
@@ -129,8 +128,11 @@ def test_a_comparison_on_a_gpu_refuses_what_it_would_ignore():
 
 
 @pytest.mark.long
-def test_quick_comparison_and_its_pages(tmp_path):
+def test_quick_comparison_and_its_pages(tmp_path, monkeypatch):
     pytest.importorskip("jax", reason="JAX is one of the rivals")
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benches import publish
+
     run("versus_peers", "--quick", "--threads", "1", "--output", tmp_path)
     cases = {case["case"]: case["rows"] for case in json.loads((tmp_path / "versus_peers.json").read_text())["cases"]}
     assert all(row["error"] < 1e-4 for rows in cases.values() for row in rows)
@@ -146,7 +148,8 @@ def test_quick_comparison_and_its_pages(tmp_path):
         assert (tmp_path / f"benchmarks-{kind}.png").read_bytes().startswith(b"\x89PNG")
 
     page = tmp_path / "page.md"
-    places = [name for path in PAGES for name in re.findall("<!-- (.*) -->", path.read_text()) if name != "end"]
+    pages = [ROOT / name for name in publish.PAGES]
+    places = [name for path in pages for name in re.findall("<!-- (.*) -->", path.read_text()) if name != "end"]
     page.write_text("".join(f"<!-- {name} -->\n\n<!-- end -->\n" for name in places))
     run("publish", tmp_path, "--pages", page)
     rnn = next(row for row in sequence if row["candidate"] == "nn.RNN")["both"]["ratio"]

@@ -42,13 +42,12 @@ INSTALLATION = {
         ("pip install .                 # NumPy", "pip install householder               # NumPy"),
         ("pip install '.[torch]'        # with", "pip install 'householder[torch]'      # with"),
         ("pip install . ./experiments   # with", "pip install householder-experiments   # with"),
-        ("pip install '.[torch,cuda13]'   #", "pip install 'householder[torch,cuda13]'   #"),
     ],
     "docs/gpu.md": [
         ("pip install '.[torch,cuda13]'    # in a clone; with", "pip install 'householder[torch,cuda13]'    # with")
     ],
     "docs/jax.md": [("pip install '.[jax]'    # in a clone; jax", "pip install 'householder[jax]'    # jax")],
-    "docs/from-python-to-rust.md": [
+    "docs/deployment.md": [
         ("Until the crate is published, add `--path` and the folder of your clone to this command. ", ""),
     ],
     "python/householder/cli/entry.py": [

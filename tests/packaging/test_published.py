@@ -15,7 +15,7 @@ PAGES = [
     "rust/README.md",
     *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md")),
 ]
-DEVELOPERS = {"docs/architecture.md", "docs/from-python-to-cpp.md", "docs/reliability.md"}
+DEVELOPERS = {"docs/architecture.md", "docs/reliability.md"}
 """Pages whose commands need the repository."""
 
 
