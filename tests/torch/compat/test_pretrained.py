@@ -452,8 +452,8 @@ def test_restored_models_are_as_before(model, caplog, calls):
     assert len(ht.accelerate(model)) == 1
     assert ht.accelerate(model) == {}
     first, second = (record.message for record in caplog.records if record.name == "householder")
-    assert first.startswith("accelerated 1 layers of ")
-    assert second == f"already accelerated: 1 layers of {type(model).__name__}"
+    assert first.startswith("accelerated 1 layer of ")
+    assert second == f"already accelerated: 1 layer of {type(model).__name__}"
     assert [type(layer).__name__ for layer in model.modules()] == [kind.__name__ for kind in kinds]
     other(input_ids=ids)
     assert not calls
@@ -473,7 +473,7 @@ def test_it_says_by_default_what_it_did_and_what_holds_it_back(model, dtype, has
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
     ht.accelerate(model.to(dtype))
     hints = ["no instructions for bfloat16" in message for message in caplog.messages]
-    assert caplog.messages[0].startswith("accelerated 1 layers of ")
+    assert caplog.messages[0].startswith("accelerated 1 layer of ")
     assert hints == ([False] if has_instructions or dtype is torch.float32 else [False, True])
 
 

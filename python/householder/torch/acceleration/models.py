@@ -66,14 +66,14 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
             dtypes |= {parameter.dtype for parameter in layer.parameters() if parameter.is_cpu}
     if accelerated:
         functions = sorted({function for names in accelerated.values() for function in names})
-        _log.warning("accelerated %d layers of %s: %s", len(accelerated), kind, ", ".join(functions))
+        _log.warning("accelerated %s of %s: %s", _layers(len(accelerated)), kind, ", ".join(functions))
         if torch.bfloat16 in dtypes and not _multiplies_bfloat16():
             _log.warning(
                 "this processor has no instructions for bfloat16, so torch's own products take most of the time of "
                 "these layers: in float32 they gain more"
             )
     elif already:
-        _log.info("already accelerated: %d layers of %s", already, kind)
+        _log.info("already accelerated: %s of %s", _layers(already), kind)
     else:
         told = "nothing to accelerate: %s has neither delta rules or Mamba-2 of transformers nor HRA adapters of peft"
         _log.warning(told, kind)
@@ -128,6 +128,10 @@ def _accelerate_layer(name: str, layer: nn.Module) -> list[str]:
         subclasses.accelerate(name, layer, base)
         return [type(layer).__name__]
     return []
+
+
+def _layers(count: int) -> str:
+    return "1 layer" if count == 1 else f"{count} layers"
 
 
 def _multiplies_bfloat16() -> bool:
