@@ -136,7 +136,7 @@ pub(crate) fn in_place<T: Scalar>(
     })
 }
 
-/// Gradients by compact WY. Those of `h` go to `grad_h`, which may be `g` unless `W*` is meant; `gradients` has the others.
+/// Gradients by compact WY. Those of `h` go to `grad_h`, which may be `g` except for `W*`; `gradients` has the others.
 ///
 /// # Safety
 /// The caller owns as many vectors of `n` numbers in `h`, `g` and `grad_h`.

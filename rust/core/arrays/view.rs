@@ -20,10 +20,10 @@ pub struct View<'a, T> {
     pub owner: PhantomData<&'a T>,
 }
 
-/// Vectors to be written, or changed in place; where they are, a [`View`] says in the same way.
+/// Vectors to be written or changed in place, addressed as in [`View`].
 ///
-/// Copies are for kernels whose result takes the place of an operand, and for tasks on several threads: whoever hands a view
-/// to several tasks promises that what one writes, no other touches at the same time.
+/// It is `Copy`, because a result may take the place of an operand, and tasks share views: whoever hands a view to several
+/// tasks promises that what one writes, no other touches at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct ViewMut<'a, T> {
     /// First entry of the first vector.

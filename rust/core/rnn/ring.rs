@@ -31,9 +31,9 @@ pub struct Ring<'a, T> {
     pub h: ViewMut<'a, T>,
     /// `[z x 1]`, without `z` where `W` is formed: what `delta` is multiplied by.
     pub operand: ViewMut<'a, T>,
-    /// `V* delta`, of the width wanted: 0 where it is made step by step or not at all.
+    /// `V* delta`, of width 0 where it is made step by step or not at all.
     pub grad_x: ViewMut<'a, T>,
-    /// Width of `z` in it.
+    /// Width of `z` in `operand`.
     pub rank: usize,
     /// See [`Sums`].
     pub c1: ViewMut<'a, T>,

@@ -22,8 +22,8 @@ def compute_type(dtype: torch.dtype) -> torch.dtype:
 
 
 def fitting(t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Convert a tensor to the dtype in which an operation with operands of ``dtype`` computes.
+    """Convert a tensor to the type to compute in if it or ``dtype`` is float64.
 
-    Float32 and half types stay as they are, because operations mix them.
+    Other types stay as they are, because operations mix float32 and half types.
     """
     return t.to(compute_type(dtype)) if torch.float64 in (t.dtype, dtype) else t

@@ -36,7 +36,7 @@ LIBRARY, EXPORTED = _Torch(array_api_compat.torch), _Exported(array_api_compat.t
 
 
 def _below_autocast(expression: AnyFunction) -> AnyFunction:
-    """Return the expression as a function of tensors, and of another library where it is given."""
+    """Return the expression without autocast, and with torch's library unless another is given."""
 
     @wraps(expression)
     def compute(*arguments: Argument, library: library.Library = LIBRARY) -> AnyArray:

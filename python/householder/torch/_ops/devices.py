@@ -32,7 +32,7 @@ def kind_of(device: torch.device) -> str:
 def lacks_kernel(operation: Operation, inputs: Inputs, options: Options, current: Route) -> bool:
     """Return whether no kernel computes a call, and say so once for each device.
 
-    Compiled code calls the dispatcher's operator where some device has a kernel for such a call.
+    The answer is False for a compiled call if some device has a kernel for it: the graph keeps the operator.
     """
     device: torch.device = inputs[0].device
     kind = kind_of(device)

@@ -56,7 +56,7 @@ class Kernels:
     def define(
         self, forward_autograd: tuple[AnyFunction, AnyFunction], backward_autograd: tuple[AnyFunction, AnyFunction]
     ) -> None:
-        """Define both operators; their autograd, a backward function and its setup, serves calls that others make."""
+        """Define both operators. Each argument is a backward function and its setup, which direct calls use."""
         name, (forward, backward) = self.operation.name, self.signature.schemas()
         on_cuda = {"CUDA": self.forward_on_cuda}, {"CUDA": self.backward_on_cuda}
         kernels = [

@@ -84,13 +84,13 @@ class Operation:
     saved_type: ClassVar[Kind] = NothingSaved
     """What a forward pass saves for the backward pass: tensors, and last ``native``, an object of a kernel.
 
-    Operators return the last of the tensors beside the results, because graphs carry tensors alone. The others are
-    results.
+    Operators return the last of the tensors as one more result, because graphs carry tensors alone. The others are
+    results already.
     """
     differentiable: ClassVar[int]
     """The number of inputs, the first ones, that have gradients."""
     is_linear: ClassVar[bool] = False
-    """Whether the operation is linear in its second input, whose gradient alone is then the adjoint, applied."""
+    """Whether it is linear in its second input. If only that needs a gradient, the adjoint of the cotangent is the gradient."""
     is_loop: ClassVar[bool] = False
     """Whether the expression is a loop over steps, which compilers would unroll."""
     has_cuda: ClassVar[bool] = False

@@ -9,10 +9,9 @@ From an :class:`~householder.torch._ops.operation.Operation` follow two operator
 
 Each operation has subclasses of them, because profiles and graphs show their names.
 
-Note [Three Functions]. Calls that go straight to the dispatcher have the same gradients by
-``torch.library.register_autograd``: those of exported programs, and all that are compiled or exported. There a tensor
-represents what is saved between the passes; see ``rust/torch/saved.rs``. Eager calls do without, because it adds 15 to
-20 us to a training step.
+Note [Three Functions]. Compiled and exported calls, and direct calls of the dispatcher's operators, have the same
+gradients by ``torch.library.register_autograd``. There a tensor represents what is saved between the passes; see
+``rust/torch/saved.rs``. Eager calls do without, because it adds 15 to 20 us to a training step.
 
 Forward mode takes the expression itself, because that has every derivative. So do devices without kernels: autograd
 then records the expression, and nothing is computed twice.

@@ -79,7 +79,7 @@ class RnnGradients(NamedTuple):
 
 
 class RnnSaved(NamedTuple):
-    """All states, and what kernels save: for graphs a tensor or, on the CPU, a handle; otherwise an object."""
+    """All states; the tensor that an operator returned; the object that an eager call saved."""
 
     h: Tensor
     saved: Tensor | None = None

@@ -45,8 +45,8 @@ with torch.inference_mode(False):
 def save(ctx: Context, tensors: Sequence[Tensor | None], saved: Saved, options: Options) -> None:
     """Save tensors, what a forward pass saves and options in the context of an autograd function.
 
-    The last of the saved tensors is the handle, or a plain tensor, because checkpoints count saved tensors. A backward
-    pass asks for ``getattr(handle, "saved", None)``.
+    A handle or a plain tensor is always saved last, because checkpoints count saved tensors. A backward pass asks for
+    ``getattr(handle, "saved", None)``.
     """
     handle = _NOTHING
     if saved.native is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from householder._base import validate
 from householder.torch._base import checks
+from householder.torch._base.layout import contiguous
 from householder.torch.functions.apply import product, unit_vectors
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:  # noqa: A002 - t
     if n > m:
         raise ValueError(f"input has shape {tuple(input.shape)}, expected (..., m, n) with m >= n")
     rows = unit_vectors(input, n, input.dtype)
-    return (product(input[..., :k], rows, tau, "trapezoidal") if k else rows + _zero(input, tau)).mT
+    return (product(contiguous(input[..., :k]), rows, tau, "trapezoidal") if k else rows + _zero(input, tau)).mT
 
 
 def ormqr(
@@ -110,9 +111,9 @@ def ormqr(
         raise ValueError(f"other has shape {tuple(other.shape)}, expected {expected} to match input")
     if not k:
         return other + _zero(input, tau)
-    u = input[..., :k]
+    u = contiguous(input[..., :k])  # geqrf's is column-major
     if left:
-        return product(u, other.mT, tau, "trapezoidal", transpose).mT
+        return product(u, contiguous(other.mT), tau, "trapezoidal", transpose).mT
     # The rows of ``other Q`` are those of ``other`` times the transpose of Q, the adjoint of its conjugate.
     return product(u.conj_physical(), other, tau.conj_physical(), "trapezoidal", not transpose)
 

@@ -48,7 +48,7 @@ pub fn group<T: Scalar>(isa: InstructionSet) -> usize {
 /// in few enough registers.
 pub fn suit<T: Scalar>(w: &Operator<'_, T>, rows: usize, isa: InstructionSet) -> bool {
     let (group, lanes) = (group::<T>(isa), isa.tile_height::<T::Real>().0);
-    // A group takes as long as so many of its eighths do one after the other.
+    // A group costs as much as 5/8 or 7/8 of its problems one after the other.
     let eighths = if group == lanes { 5 } else { 7 };
     matches!(w.wanted_method(), None | Some(Method::Reflections))
         && (1..=ROWS).contains(&rows)
