@@ -27,7 +27,7 @@ def room_for(
 
 
 def empty_handle(like: Tensor, save: bool) -> Tensor:
-    """Allocate the int64 tensor that stands for what the CPU saves: one number, or none; see ``rust/torch/saved.rs``."""
+    """Allocate the int64 tensor that stands for what the CPU saves, one number or none: ``rust/torch/saved.rs``."""
     is_saved = save and like.device.type == "cpu" and torch_library.can_save()
     return like.new_empty((int(is_saved),), dtype=torch.int64)
 

@@ -90,7 +90,7 @@ class Operation:
     differentiable: ClassVar[int]
     """The number of inputs, the first ones, that have gradients."""
     is_linear: ClassVar[bool] = False
-    """Whether it is linear in its second input. If only that needs a gradient, the adjoint of the cotangent is the gradient."""
+    """Whether it is linear in its second input. If only that needs a gradient, the adjoint alone computes it."""
     is_loop: ClassVar[bool] = False
     """Whether the expression is a loop over steps, which compilers would unroll."""
     has_cuda: ClassVar[bool] = False
