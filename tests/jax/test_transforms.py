@@ -90,15 +90,15 @@ def test_a_checkpoint_computes_the_states_again():
 
 def test_a_loss_of_the_last_states_needs_no_gradient_of_all_states():
     _, calls = kernels(jax.grad(lambda u, x: hj.rnn(u, x, nonlinearity="tanh")[1].sum()), U, X)
-    given = int(re.search(r"@householder_rnn_backward.*\bgiven = (\d+)", calls)[1])
+    inputs = int(re.search(r"@householder_rnn_backward.*\binputs = (\d+)", calls)[1])
     of_all_states, of_last_states = 1 << 10, 1 << 11
-    assert given & of_last_states
-    assert not given & of_all_states
+    assert inputs & of_last_states
+    assert not inputs & of_all_states
 
 
 def test_only_gradients_that_are_asked_for_are_computed():
     _, calls = kernels(jax.grad(lambda u, x: hj.rnn(u, x)[0].sum()), U, X)
-    assert "wanted = 1 " in calls
+    assert "outputs = 1 " in calls
 
 
 @pytest.mark.slow_combinations

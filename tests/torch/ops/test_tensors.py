@@ -221,7 +221,7 @@ def test_a_wrong_call_is_an_exception(run_script):
             if kind == 5:
                 return rng.choice(values)
             return [tuple, list][kind % 2](thing(depth + 1) for _ in range(rng.choice([2, 3, 5, 6, 6, 7, 8])))
-        names = sorted(set(dir(_core)) - {"set_num_threads", "share_tensor_types", "Kept"})
+        names = sorted(set(dir(_core)) - {"set_num_threads", "share_tensor_types", "Saved"})
         functions = [getattr(_core, name) for name in names if callable(getattr(_core, name))]
         outcomes = {}
         for _ in range(20000):
