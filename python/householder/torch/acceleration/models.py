@@ -136,7 +136,7 @@ def _layers(count: int) -> str:
 
 def _multiplies_bfloat16() -> bool:
     """Return whether the processor has instructions for bfloat16, as far as this torch tells."""
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     names = ("avx512_bf16", "amx_bf16")
     return not all(name in capabilities for name in names) or any(map(capabilities.get, names))
 
