@@ -12,13 +12,11 @@ INSTALLATION = {
         ("pip install . ./experiments && ", "pip install householder-experiments && "),
         ("You build it from source. Only Linux", "Only Linux"),
         (
-            "You need Python 3.11 or later and Rust 1.89 or later, on Linux. macOS and Windows should work, but "
-            "are not "
-            "tested. Install Rust from "
-            "[rustup.rs](https://rustup.rs), because distributions often ship an older one (Debian 13 has 1.85).\n\n"
-            "The commands at the top build the package. For some ten minutes on two cores, pip prints nothing while "
-            "Rust compiles the kernels, with up to 4 GB of memory; `pip install -v` shows it. Then it downloads "
-            "torch, ",
+            "You need Python 3.11 or later and Rust 1.89 or later, on Linux. macOS and Windows should work, but are "
+            "not tested. Install Rust from [rustup.rs](https://rustup.rs), because distributions often ship an older "
+            "one (Debian 13 has 1.85).\n\nThe commands at the top build the package. For some ten minutes on two "
+            "cores, pip prints nothing while Rust compiles the kernels, with up to 4 GB of memory; `pip install -v` "
+            "shows it. Then it downloads torch, ",
             "You need Python 3.11 or later, on Linux. macOS and Windows should work, but are not tested. The "
             "commands at the top download torch, ",
         ),

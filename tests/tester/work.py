@@ -1,10 +1,13 @@
 """A share of the cases, for a process."""
 
+import logging
+
 import run
 import torch
 from compare import Record
 
 torch._logging.set_logs(dynamo=40, aot=40)  # errors only
+logging.getLogger("householder").setLevel(logging.ERROR)  # `ht.accelerate` says what it does
 torch.set_num_threads(1)
 
 

@@ -1,7 +1,5 @@
 """What replaces others' functions: LAPACK's reflectors as torch has them, the first columns of W, HRA adapters."""
 
-import logging
-
 import oracle
 import sizes
 import torch
@@ -12,8 +10,6 @@ from torch import nn
 import householder.torch as ht
 from kinds import columns, layers
 from kinds.functions import axes, phases, smallest
-
-logging.getLogger("householder").setLevel(logging.ERROR)  # `ht.accelerate` says what it does
 
 
 def lapack(source):

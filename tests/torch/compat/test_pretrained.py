@@ -471,7 +471,6 @@ def test_restored_models_are_as_before(model, caplog, calls):
 def test_it_says_by_default_what_it_did_and_what_holds_it_back(model, dtype, has_instructions, caplog, monkeypatch):
     capabilities = {"avx512_bf16": has_instructions, "amx_bf16": False}
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
-    caplog.set_level(logging.WARNING, logger="householder")  # the default, which the tester changes in its process
     ht.accelerate(model.to(dtype))
     hints = ["no instructions for bfloat16" in message for message in caplog.messages]
     assert caplog.messages[0].startswith("accelerated 1 layer of ")
@@ -479,7 +478,6 @@ def test_it_says_by_default_what_it_did_and_what_holds_it_back(model, dtype, has
 
 
 def test_it_says_that_nothing_was_found(caplog):
-    caplog.set_level(logging.WARNING, logger="householder")
     assert ht.accelerate(nn.Linear(2, 2)) == {}
     (record,) = caplog.records
     assert (record.name, record.levelname) == ("householder", "WARNING")

@@ -38,7 +38,8 @@ _PACKED = ("cu_seqlens", "cu_seq_lens_q", "seq_idx")
 class _CurrentCall(threading.local):
     """Per thread: whether an accelerated layer makes the current call."""
 
-    accelerated = False
+    def __init__(self) -> None:  # runs in each thread: compiled code guards on what the thread has before a call
+        self.accelerated = False
 
 
 _current = _CurrentCall()

@@ -89,9 +89,9 @@ def product(
     u: Tensor, h: Tensor, tau: Tensor | None, form: str, transpose: bool = False, method: str = "auto"
 ) -> Tensor:
     """Compute ``W h`` for ``u (*c, n, m)``, ``h (*c, *r, n)`` and ``tau (*c, m)``, which were checked."""
-    inputs, options = _ops.apply.ApplyInputs(u, h, tau), _ops.apply.ApplyOptions(transpose, method, form)
-    c: Tensor | None = _ops.apply.operator.attempt(inputs, options)
-    return _ops.apply.operator(inputs, options) if c is None else c
+    options = _ops.apply.ApplyOptions(transpose, method, form)
+    c: Tensor = _ops.apply.operator(_ops.apply.ApplyInputs(u, h, tau), options)
+    return c
 
 
 def _apply_broadcast(u: Tensor, h: Tensor, tau: Tensor | None, form: str, transpose: bool, method: str) -> Tensor:
