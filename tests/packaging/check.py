@@ -14,6 +14,8 @@ import venv
 import zipfile
 from pathlib import Path
 
+import rattler_build
+
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE = Path(__file__).with_name("smoke.py")
 LOWEST = ("numpy==1.26.*", "torch==2.10.*")
@@ -55,6 +57,7 @@ def check_contents(wheel: Path) -> None:
     files = "_core.abi3.so", "_core.pyi", "lib/libhouseholder_torch.so", "py.typed"
     assert {f"householder/{file}" for file in files} <= set(names)
     assert len([name for name in names if "LICENSE" in name]) == 2
+    assert not [name for name in names if "sboms" in name], "a bill of materials has the builder's paths"
     assert 'following platform tag:\n"manylinux_2_17_x86_64"' in run("auditwheel", "show", wheel)
     print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.2f} MB, manylinux_2_17 holds")
 
@@ -84,6 +87,14 @@ def check_instruction_sets(python: Path) -> None:
         print(f"processor {processor}: {line}")
 
 
+def check_recipe() -> None:
+    """The recipe for conda can be rendered; its checksum exists only after a release."""
+    recipe = rattler_build.Stage0Recipe.from_file(ROOT / ".ci/conda/recipe.yaml")
+    compilers = {"c_compiler": ["gcc"], "c_stdlib": ["sysroot"], "rust_compiler": ["rust"]}
+    (variant,) = recipe.render(rattler_build.VariantConfig(compilers))
+    print(f"conda: {variant.recipe.requirements.to_dict()['run']}")
+
+
 def check_training(wheel: Path, experiments: Path, directory: Path) -> None:
     """The command finds the experiments, which bring all that training needs."""
     python = environment(directory, wheel, experiments)
@@ -96,7 +107,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dist", type=Path, help="a folder with a wheel and a source distribution; built if left out")
     parser.add_argument(
-        "--only", choices=("contents", "instructions", "versions", "sdist", "train"), help="one of the checks"
+        "--only", choices=("contents", "instructions", "versions", "sdist", "train", "conda"), help="one of the checks"
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -113,6 +124,8 @@ def main() -> None:
             for versions in (LOWEST, HIGHEST):
                 print(last_line(run(environment(room / "versions", wheel, *versions), SMOKE, "--torch")))
                 shutil.rmtree(room / "versions")
+        if options.only in (None, "conda"):
+            check_recipe()
         if options.only in (None, "train"):
             check_training(wheel, *dist.glob("householder_experiments-*.whl"), room / "train")
         if options.only in (None, "sdist"):
