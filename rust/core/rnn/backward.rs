@@ -125,27 +125,27 @@ pub(crate) fn run<T: Scalar>(
 /// Gradients of one problem, given its states and tape, and the loss's gradients of all states and of the last ones.
 fn one<T: Scalar>(
     context: &mut Context<'_>,
-    sequence: &Plan<'_, T>,
+    plan: &Plan<'_, T>,
     prepared: Option<&PreparedSequence<T>>,
     (h, tape): (&[T], Option<&[T]>),
     (grad_h, grad_last): (Option<Series<'_, T>>, Option<&[T]>),
     mut gradients: SequenceGradients<'_, T>,
 ) -> Result<()> {
-    let (isa, n) = (context.isa, sequence.n());
+    let (isa, n) = (context.isa, plan.n());
     let formed;
     let factors = if let Some(prepared) = prepared {
         &prepared.factors
     } else {
-        formed = TransitionFactors::new(context, sequence)?;
+        formed = TransitionFactors::new(context, plan)?;
         &formed
     };
-    let back = factors.transition(isa, n, !sequence.w.adjoint)?;
+    let back = factors.transition(isa, n, !plan.w.adjoint)?;
     let wants_u = gradients.u.is_some() || gradients.tau.is_some() || gradients.phases.is_some();
-    let project = if wants_u && tape.is_none() { Some(factors.projection(isa, n, sequence.w.adjoint)?) } else { None };
-    let grad_x = gradients.x.as_deref_mut().map(|x| InputGradient::new(isa, sequence, x)).transpose()?;
+    let project = if wants_u && tape.is_none() { Some(factors.projection(isa, n, plan.w.adjoint)?) } else { None };
+    let grad_x = gradients.x.as_deref_mut().map(|x| InputGradient::new(isa, plan, x)).transpose()?;
     let run = BackwardRun {
         isa,
-        sequence,
+        plan,
         back,
         project,
         h,
@@ -153,20 +153,20 @@ fn one<T: Scalar>(
         grad_h,
         grad_last,
         grad_x,
-        grad_h0: gradients.h0.as_deref_mut().map(|x| ViewMut::of(x, n, sequence.steps.batch())),
+        grad_h0: gradients.h0.as_deref_mut().map(|x| ViewMut::of(x, n, plan.steps.batch())),
     };
     let width_of_grad_x = run.grad_x.as_ref().map_or(0, InputGradient::ring_width);
-    let (slices, rows) = (sequence.slices(), sequence.parts());
+    let (slices, rows) = (plan.slices(), plan.parts());
     let wanted = [wants_u, gradients.input_weight.is_some(), gradients.bias.is_some()];
     let mut sums = Vec::with_capacity(slices.len());
     for _ in 1..slices.len() {
-        sums.push(Sums::new(sequence, wanted)?);
+        sums.push(Sums::new(plan, wanted)?);
     }
-    let (parts, flops) = (rows.len() - 1, sequence.flops().saturating_mul(2));
+    let (parts, flops) = (rows.len() - 1, plan.flops().saturating_mul(2));
     if parts > 1 {
-        let whole = (0, sequence.steps.batch());
+        let whole = (0, plan.steps.batch());
         let sums = &mut sums[0];
-        let mut rows_of_ring = RingRows::new(sequence, whole, width_of_grad_x, sums)?;
+        let mut rows_of_ring = RingRows::new(plan, whole, width_of_grad_x, sums)?;
         let ring = rows_of_ring.ring(&mut sums.c1, &mut sums.c2);
         let mut stages = Vec::new();
         run.each_stage(whole, &ring, |stage| {
@@ -187,7 +187,7 @@ fn one<T: Scalar>(
             unsafe {
                 let sums = &mut *shared.get().add(i);
                 let slice = (slices[i], slices[i + 1]);
-                let mut rows_of_ring = RingRows::new(sequence, slice, width_of_grad_x, sums)?;
+                let mut rows_of_ring = RingRows::new(plan, slice, width_of_grad_x, sums)?;
                 let ring = rows_of_ring.ring(&mut sums.c1, &mut sums.c2);
                 run.each_stage(slice, &ring, |stage| {
                     if matches!(stage, BackwardStage::Sum { .. }) {
@@ -207,12 +207,12 @@ fn one<T: Scalar>(
         activation_bias.copy_from_slice(&total.activation_bias);
     }
     let SequenceGradients { u, tau, phases, .. } = gradients;
-    total.finish(context, factors, sequence, Gradients { u, h: None, tau, phases })
+    total.finish(context, factors, plan, Gradients { u, h: None, tau, phases })
 }
 
 struct BackwardRun<'a, T: Scalar> {
     isa: InstructionSet,
-    sequence: &'a Plan<'a, T>,
+    plan: &'a Plan<'a, T>,
     /// The step with the adjoint.
     back: Transition<T>,
     /// `P*`, to make `z` again.
@@ -249,7 +249,7 @@ impl<T: Scalar> BackwardRun<'_, T> {
         ring: &Ring<'_, T>,
         mut run: impl FnMut(BackwardStage) -> Result<()>,
     ) -> Result<()> {
-        let steps = self.sequence.steps;
+        let steps = self.plan.steps;
         let count = |t: usize| steps.rows_of(t, slice).1;
         let mut high = (0..steps.count()).rfind(|&t| count(t) > 0).map_or(0, |last| last + 1);
         run(BackwardStage::Enter { t: high - 1 })?;
@@ -290,7 +290,7 @@ impl<T: Scalar> BackwardRun<'_, T> {
                 self.rest_of_activation(slice, t, ring.delta, grad_activation_bias);
             }
             BackwardStage::Step { t, base } => {
-                let next = ring.delta.from(0, base + self.sequence.steps.rows_of(t, slice).1);
+                let next = ring.delta.from(0, base + self.plan.steps.rows_of(t, slice).1);
                 self.step(slice, t, base, range, ring);
                 if t > 0 {
                     self.rest_of_activation(slice, t - 1, next, grad_activation_bias);
@@ -304,7 +304,7 @@ impl<T: Scalar> BackwardRun<'_, T> {
             BackwardStage::Operands { rows } => ring.make_operands(self.isa, rows, range, self.project.as_ref()),
             BackwardStage::Sum { t, rows } => {
                 ring.add_to_sums(self.isa, rows, range.clone(), self.ahead(slice, t, ring.steps));
-                let carried = if t > 0 { self.sequence.steps.rows_of(t - 1, slice).1 } else { 0 };
+                let carried = if t > 0 { self.plan.steps.rows_of(t - 1, slice).1 } else { 0 };
                 for b in 0..carried {
                     let from = ring.delta.at(range.start, rows + b);
                     from.copy_to(ring.delta.at(range.start, b), range.len());
@@ -318,8 +318,8 @@ impl<T: Scalar> BackwardRun<'_, T> {
     /// # Safety
     /// As of [`BackwardRun::stage`].
     unsafe fn enter(&self, slice: (usize, usize), t: usize, first: usize, delta: ViewMut<'_, T>, range: Range<usize>) {
-        let (n, begin) = (self.sequence.n(), range.start);
-        let steps = self.sequence.steps;
+        let (n, begin) = (self.plan.n(), range.start);
+        let steps = self.plan.steps;
         let (row, count) = steps.rows_of(t, slice);
         for b in first..count {
             let delta = std::slice::from_raw_parts_mut(delta.at(begin, b), range.len());
@@ -330,7 +330,7 @@ impl<T: Scalar> BackwardRun<'_, T> {
             if let Some(grad_last) = self.grad_last {
                 delta.iter_mut().zip(&grad_last[(slice.0 + b) * n + begin..]).for_each(|(g, &x)| *g += x);
             }
-            activation_gradient(self.isa, self.sequence.activation, delta, &self.h[(row + b) * n..][range.clone()]);
+            activation_gradient(self.isa, self.plan.activation, delta, &self.h[(row + b) * n..][range.clone()]);
         }
     }
 
@@ -345,16 +345,16 @@ impl<T: Scalar> BackwardRun<'_, T> {
         delta: ViewMut<'_, T>,
         grad_activation_bias: &mut [T::Real],
     ) {
-        if self.sequence.activation.scope() != Rest::Vectors {
+        if self.plan.activation.scope() != Rest::Vectors {
             return;
         }
-        let n = self.sequence.n();
-        let (row, count) = self.sequence.steps.rows_of(t, slice);
+        let n = self.plan.n();
+        let (row, count) = self.plan.steps.rows_of(t, slice);
         for b in 0..count {
             let h = self.h[(row + b) * n..].as_ptr();
-            let Layout { rank, width } = self.sequence.layout;
+            let Layout { rank, width } = self.plan.layout;
             let flags = self.tape.map_or(std::ptr::null(), |tape| tape[(row + b) * width + rank..].as_ptr());
-            self.sequence.activation.rest_gradient(delta.at(0, b), h, n, flags.cast(), grad_activation_bias);
+            self.plan.activation.rest_gradient(delta.at(0, b), h, n, flags.cast(), grad_activation_bias);
         }
     }
 
@@ -363,8 +363,8 @@ impl<T: Scalar> BackwardRun<'_, T> {
     /// # Safety
     /// As of [`BackwardRun::stage`].
     unsafe fn step(&self, slice: (usize, usize), t: usize, base: usize, range: Range<usize>, ring: &Ring<'_, T>) {
-        let (Plan { steps, activation, h0, x, d, .. }, Layout { rank, width }) = (self.sequence, self.sequence.layout);
-        let (n, d, begin) = (self.sequence.n(), *d, range.start);
+        let (Plan { steps, activation, h0, x, d, .. }, Layout { rank, width }) = (self.plan, self.plan.layout);
+        let (n, d, begin) = (self.plan.n(), *d, range.start);
         let count = steps.rows_of(t, slice).1;
         let earlier = t.saturating_sub(1);
         let before = steps.rows_of(earlier, slice).0;
@@ -424,7 +424,7 @@ impl<T: Scalar> BackwardRun<'_, T> {
 
     /// The loss's gradients that the next `block` steps read, in two halves.
     fn ahead(&self, slice: (usize, usize), t: usize, block: usize) -> [Fetch<T>; 2] {
-        let (first, steps, n) = (block.div_ceil(2).min(t), self.sequence.steps, self.sequence.n());
+        let (first, steps, n) = (block.div_ceil(2).min(t), self.plan.steps, self.plan.n());
         self.grad_h.map_or([Fetch::none(); 2], |g| {
             [(t, first), (t - first, block - first)].map(|(t, count)| g.fetch(steps, t, slice, n, count))
         })

@@ -166,23 +166,23 @@ fn applied<T: Scalar>(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> 
 /// The states of one problem. Without factors `W h_0` stands in the place of `h_0`.
 fn states<T: Scalar>(
     context: &mut Context<'_>,
-    sequence: &Plan<'_, T>,
+    plan: &Plan<'_, T>,
     factors: Option<&TransitionFactors<T>>,
     h: &mut [T],
     tape: Option<&mut [T]>,
 ) -> Result<()> {
-    let (n, rows, isa) = (sequence.n(), sequence.steps.rows(), context.isa);
-    let (slices, parts, steps) = (sequence.slices(), sequence.parts(), sequence.steps.count());
+    let (n, rows, isa) = (plan.n(), plan.steps.rows(), context.isa);
+    let (slices, parts, steps) = (plan.slices(), plan.parts(), plan.steps.count());
     let run = ForwardRun {
         isa,
-        sequence,
-        transition: factors.map(|factors| factors.transition(isa, n, sequence.w.adjoint)).transpose()?,
+        plan,
+        transition: factors.map(|factors| factors.transition(isa, n, plan.w.adjoint)).transpose()?,
         // SAFETY: V and b are the sequence's.
-        inputs: unsafe { pack(isa, n, &sequence.input_parts()) }?,
+        inputs: unsafe { pack(isa, n, &plan.input_parts()) }?,
         zeros: Buffer::zeroed(n)?,
-        at_once: sequence.projected_at_once(),
+        at_once: plan.projected_at_once(),
         h: ViewMut::of(h, n, rows),
-        tape: tape.map(|tape| ViewMut::of(tape, sequence.layout.width, rows)),
+        tape: tape.map(|tape| ViewMut::of(tape, plan.layout.width, rows)),
     };
     // Tasks are slices of the batch, which go through all steps in one stage, or parts of the coordinates, a stage a step.
     let stages = if parts.len() > 2 { steps } else { 1 };
@@ -191,8 +191,8 @@ fn states<T: Scalar>(
         tasks.iter().map(|(slice, range)| run.workspace(*slice, range.len())).collect::<Result<Vec<_>>>()?;
     let workspaces = Shared(workspaces.as_mut_ptr());
     // A check for cancellation takes as long as thousands of flops.
-    let often = 1 + 1_000_000 * steps * tasks.len() / sequence.flops().max(1);
-    context.run_stages(&filled(stages, tasks.len())?, sequence.flops(), &|stage, i, cancel| {
+    let often = 1 + 1_000_000 * steps * tasks.len() / plan.flops().max(1);
+    context.run_stages(&filled(stages, tasks.len())?, plan.flops(), &|stage, i, cancel| {
         let (slice, range) = &tasks[i];
         for t in stage * steps / stages..(stage + 1) * steps / stages {
             if t.is_multiple_of(often) {
@@ -207,7 +207,7 @@ fn states<T: Scalar>(
 
 struct ForwardRun<'a, T: Scalar> {
     isa: InstructionSet,
-    sequence: &'a Plan<'a, T>,
+    plan: &'a Plan<'a, T>,
     /// Absent where `W h_0` stands in the place of `h_0`.
     transition: Option<Transition<T>>,
     /// `[V b]`.
@@ -233,15 +233,15 @@ struct StepWorkspace<T: Scalar> {
 impl<T: Scalar> ForwardRun<'_, T> {
     /// For `width` coordinates of a slice of the batch.
     fn workspace(&self, slice: (usize, usize), width: usize) -> Result<StepWorkspace<T>> {
-        let (batch, [inputs, ones]) = (slice.1 - slice.0, self.sequence.input_widths());
-        let rows = batch * self.at_once.min(self.sequence.steps.count());
+        let (batch, [inputs, ones]) = (slice.1 - slice.0, self.plan.input_widths());
+        let rows = batch * self.at_once.min(self.plan.steps.count());
         let mut raw = Buffer::scratch(rows * (inputs + ones))?;
         raw.fill(T::ONE);
         Ok(StepWorkspace {
             raw,
             projected: Buffer::scratch(if self.at_once > 1 { rows * width } else { 0 })?,
             used: 0,
-            z: Buffer::zeroed(if self.tape.is_none() { batch * padded::<T>(self.sequence.layout.rank) } else { 0 })?,
+            z: Buffer::zeroed(if self.tape.is_none() { batch * padded::<T>(self.plan.layout.rank) } else { 0 })?,
         })
     }
 
@@ -250,8 +250,8 @@ impl<T: Scalar> ForwardRun<'_, T> {
     /// # Safety
     /// As of [`ForwardRun::step`].
     unsafe fn project(&self, slice: (usize, usize), t: usize, range: Range<usize>, workspace: &mut StepWorkspace<T>) {
-        let Plan { steps, d, x, .. } = self.sequence;
-        let [inputs, ones] = self.sequence.input_widths();
+        let Plan { steps, d, x, .. } = self.plan;
+        let [inputs, ones] = self.plan.input_widths();
         let most = workspace.raw.len() / (inputs + ones);
         let raw = ViewMut::of(&mut workspace.raw, inputs + ones, most);
         let mut rows = 0;
@@ -272,8 +272,8 @@ impl<T: Scalar> ForwardRun<'_, T> {
     /// # Safety
     /// The caller owns these coordinates of the states, and all states before are there.
     unsafe fn step(&self, slice: (usize, usize), t: usize, range: Range<usize>, workspace: &mut StepWorkspace<T>) {
-        let Plan { steps, activation, d, x, h0, .. } = self.sequence;
-        let (n, d, begin, Layout { rank, .. }) = (self.sequence.n(), *d, range.start, self.sequence.layout);
+        let Plan { steps, activation, d, x, h0, .. } = self.plan;
+        let (n, d, begin, Layout { rank, .. }) = (self.plan.n(), *d, range.start, self.plan.layout);
         let (row, count) = steps.rows_of(t, slice);
         if count == 0 {
             return;
@@ -290,7 +290,7 @@ impl<T: Scalar> ForwardRun<'_, T> {
         let next = steps.rows_of(following, slice).0;
         let out = self.h.part(row, row + count);
         let now = x.at(steps, t, slice, d);
-        let mut input = if self.sequence.input_weight.is_none() { now.from(begin, 0) } else { View::none() };
+        let mut input = if self.plan.input_weight.is_none() { now.from(begin, 0) } else { View::none() };
         let mut inputs = [View::none(); 2];
         if self.at_once > 1 {
             if t.is_multiple_of(self.at_once) {
@@ -300,7 +300,7 @@ impl<T: Scalar> ForwardRun<'_, T> {
             workspace.used += count;
             input = View::of(&workspace.projected, range.len(), workspace.used).part(used, workspace.used);
         } else {
-            let [inputs_width, ones] = self.sequence.input_widths();
+            let [inputs_width, ones] = self.plan.input_widths();
             let raw = ViewMut::of(&mut workspace.raw, inputs_width + ones, count);
             copy_columns(self.isa, (inputs_width, count), now, raw, x.at(steps, following, slice, d));
             inputs = [self.inputs.weights_from(begin), raw.read()];

@@ -33,18 +33,18 @@ enum Route<T: Scalar> {
 
 impl<'a, T: Scalar> InputGradient<'a, T> {
     /// Of a sequence; tasks write to `out`.
-    pub fn new(isa: InstructionSet, sequence: &Plan<'a, T>, out: &'a mut [T]) -> Result<Self> {
-        let (n, d) = (sequence.n(), sequence.d);
-        let route = match sequence.input_weight {
+    pub fn new(isa: InstructionSet, plan: &Plan<'a, T>, out: &'a mut [T]) -> Result<Self> {
+        let (n, d) = (plan.n(), plan.d);
+        let route = match plan.input_weight {
             None => Route::Copied,
             Some(v) => {
                 let adjoint = Part { conjugate: true, ..Part::columns(v, d, n) };
                 // SAFETY: V has n rows of d numbers.
                 let adjoint = unsafe { pack(isa, d, &[adjoint]) }?;
-                if sequence.projected_at_once() > 1 { Route::ByRings(adjoint) } else { Route::BySteps(adjoint) }
+                if plan.projected_at_once() > 1 { Route::ByRings(adjoint) } else { Route::BySteps(adjoint) }
             }
         };
-        let (steps, out) = (sequence.steps, ViewMut::of(out, d, sequence.steps.rows()));
+        let (steps, out) = (plan.steps, ViewMut::of(out, d, plan.steps.rows()));
         Ok(Self { isa, steps, n, d, out, route })
     }
 

@@ -58,8 +58,8 @@ pub struct RingRows<T: Scalar> {
 
 impl<T: Scalar> RingRows<T> {
     /// For sequences `slice.0..slice.1` and sums like these.
-    pub fn new(sequence: &Plan<'_, T>, slice: (usize, usize), width_of_grad_x: usize, sums: &Sums<T>) -> Result<Self> {
-        let (n, rank, batch) = (sequence.n(), sequence.layout.rank, slice.1 - slice.0);
+    pub fn new(plan: &Plan<'_, T>, slice: (usize, usize), width_of_grad_x: usize, sums: &Sums<T>) -> Result<Self> {
+        let (n, rank, batch) = (plan.n(), plan.layout.rank, slice.1 - slice.0);
         let steps = (ROWS / batch).max(1);
         let rows = steps * batch;
         let [_, inputs, ones] = sums.widths;

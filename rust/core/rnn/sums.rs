@@ -29,15 +29,15 @@ pub struct Sums<T: Scalar> {
 
 impl<T: Scalar> Sums<T> {
     /// Zeros for the sums that are wanted: of `U` (and the phases), of the input weights and of the bias.
-    pub fn new(sequence: &Plan<'_, T>, [u, input, bias]: [bool; 3]) -> Result<Self> {
-        let (n, rank) = (sequence.n(), sequence.layout.rank);
+    pub fn new(plan: &Plan<'_, T>, [u, input, bias]: [bool; 3]) -> Result<Self> {
+        let (n, rank) = (plan.n(), plan.layout.rank);
         let count = |wanted, count: usize| if wanted { count } else { 0 };
-        let widths = [count(u, if rank == 0 { n } else { rank }), count(input, sequence.d), count(bias, 1)];
+        let widths = [count(u, if rank == 0 { n } else { rank }), count(input, plan.d), count(bias, 1)];
         Ok(Self {
             c1: Buffer::zeroed(widths.iter().sum::<usize>() * padded::<T>(n))?,
             widths,
             c2: Buffer::zeroed(count(u, rank) * padded::<T>(n))?,
-            activation_bias: filled(sequence.activation.bias().map_or(0, <[_]>::len), T::Real::ZERO)?,
+            activation_bias: filled(plan.activation.bias().map_or(0, <[_]>::len), T::Real::ZERO)?,
         })
     }
 
@@ -66,10 +66,10 @@ impl<T: Scalar> Sums<T> {
         self,
         context: &mut Context<'_>,
         factors: &TransitionFactors<T>,
-        sequence: &Plan<'_, T>,
+        plan: &Plan<'_, T>,
         gradients: Gradients<'_, T>,
     ) -> Result<()> {
-        let (w, u, n) = (sequence.w, sequence.w.u, sequence.n());
+        let (w, u, n) = (plan.w, plan.w.u, plan.n());
         let wy = match factors {
             TransitionFactors::Small { .. } => {
                 let Some(grad_u) = gradients.u else { return Ok(()) };

@@ -91,18 +91,18 @@ pub enum TransitionFactors<T: Scalar> {
 
 impl<T: Scalar> TransitionFactors<T> {
     /// Of the transition of a sequence.
-    pub fn new(context: &mut Context<'_>, sequence: &Plan<'_, T>) -> Result<Self> {
-        if sequence.forms_matrix() {
-            if apply::is_small::<T>(sequence.n(), sequence.w.u.tau().is_none()) {
-                let (u, mut w) = (sequence.w.u, Buffer::scratch(sequence.n() * sequence.n())?);
-                apply::matrix_of_one(context, sequence.w, &mut w)?;
+    pub fn new(context: &mut Context<'_>, plan: &Plan<'_, T>) -> Result<Self> {
+        if plan.forms_matrix() {
+            if apply::is_small::<T>(plan.n(), plan.w.u.tau().is_none()) {
+                let (u, mut w) = (plan.w.u, Buffer::scratch(plan.n() * plan.n())?);
+                apply::matrix_of_one(context, plan.w, &mut w)?;
                 return Ok(Self::Small { w, m: u.m(), form: u.form() });
             }
-            return Ok(Self::Dense(Dense::rounded(context, sequence.w)?));
+            return Ok(Self::Dense(Dense::rounded(context, plan.w)?));
         }
-        let wy = CompactWy::new(context, sequence.w.u)?;
+        let wy = CompactWy::new(context, plan.w.u)?;
         let v_n = expansion(context, &wy)?;
-        let Diagonal::Last(u1) = sequence.w.diagonal else {
+        let Diagonal::Last(u1) = plan.w.diagonal else {
             return Ok(Self::LowRank { wy, p: None, q: v_n });
         };
         let (n, k, ld) = (wy.n, wy.k, wy.ld_n());
