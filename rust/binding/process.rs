@@ -21,7 +21,8 @@ pub fn plan(n: usize, m: usize, rows: usize, sequence: bool, is_complex: bool) -
     let costs = if sequence {
         Costs::of_sequence(n, m, rows)
     } else {
-        Costs::of_application(form, (n, form.reflections(n, m)), rows, is_complex, true)
+        let shape = (n, form.reflections(n, m));
+        Costs::of_application(InstructionSet::current(), form, shape, rows, is_complex, true)
     };
     (options::name(costs.best()), [costs.reflections, costs.wy, costs.dense])
 }

@@ -2,6 +2,7 @@
 
 use crate::arrays::view::Shape;
 use crate::operator::form::Form;
+use crate::simd::isa::InstructionSet;
 
 members! {
     /// The way a product of reflections is applied.
@@ -18,7 +19,8 @@ members! {
 }
 
 /// Expected time of each method, forward and backward, in microseconds: measured with one thread, float32 and complex64,
-/// on a processor with AVX-512. Only the ratios matter; they are similar on other processors and in double precision.
+/// on a processor with AVX-512. Only the ratios matter; they are similar on other processors and in double precision. Where
+/// they differ, with narrower registers, costs are in units of that processor's products of matrices.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
     /// One reflection after the other; infinite where it is not offered.
@@ -32,15 +34,29 @@ pub struct Costs {
 impl Costs {
     /// One application of `k` reflections to `rows` vectors of size `n`, with or without its gradients. No cost falls when `n`,
     /// `k` or `rows` grows.
-    pub fn of_application(form: Form, (n, k): Shape, rows: usize, complex: bool, gradients: bool) -> Self {
+    pub fn of_application(
+        isa: InstructionSet,
+        form: Form,
+        (n, k): Shape,
+        rows: usize,
+        complex: bool,
+        gradients: bool,
+    ) -> Self {
         let block = k.next_multiple_of(16); // registers are whole
         let (inverses, blocks) = (k * k.min(32), k * k.min(64));
         let [n, k, rows, block, inverses, blocks] = [n, k, rows, block, inverses, blocks].map(|x| x as f64);
         // Numbers in U: columns end before the last coordinate.
         let numbers = |k: f64| k * if form == Form::Full { n } else { (n - k / 2.0).max(n / 2.0) };
         let (entries, padded) = (numbers(k), numbers(block));
+        // With registers of 16 numbers, and with shorter ones. Reflections: a sum, a term of it, a number of a vector.
+        // Compact WY: whole registers, and factors, which are further from the speed of products.
+        let [sum, term, number, whole, factor] = if isa.tile_height::<f32>().0 == 16 {
+            [0.02, 0.00038, 0.0, 1.3, 1.0]
+        } else {
+            [0.014, 0.00044, 0.0007, 1.1, 1.75]
+        };
         // 18 flops a number and row, at 150 GFLOP/s but for short sums and several blocks.
-        let wy = 18.0 / 150e3 * (1.3 * padded + 24.0 * entries / n + 2.0 * blocks);
+        let wy = 18.0 / 150e3 * (whole * padded + 24.0 * entries / n + 2.0 * blocks);
         // 6 n^2 a row.
         let dense = rows * n * n * 6.0 / 110e3;
         // Gram matrices and inverses in double precision; W, and its gradient's way back to U.
@@ -56,9 +72,9 @@ impl Costs {
         } else {
             // Reading and writing U: from half a million numbers on it comes from the third-level cache.
             let far = entries / (entries + 5e5);
-            let vectors = 0.02 * k + 0.00038 * entries;
+            let vectors = sum * k + term * entries + number * n;
             let reflections = 2.5 + 0.12 * k + 0.0014 * entries * (1.0 + 2.0 * far) + rows * vectors;
-            let factors = 4.0 + 0.0025 * padded * (1.0 + 2.5 * far) + 0.0065 * inverses;
+            let factors = 4.0 + factor * (0.0025 * padded * (1.0 + 2.5 * far) + 0.0065 * inverses);
             // The first rows cost less, because they wait together for U.
             let wy = (rows - 8.0).max(rows / 2.0) * wy;
             let dense = 5.0 + n * n * (0.01 + 8e-5 * k) + dense;
@@ -129,28 +145,29 @@ mod tests {
     const ROWS: [usize; 14] = [1, 2, 3, 4, 6, 8, 9, 10, 12, 16, 32, 100, 1000, 10_000];
 
     /// Costs of every method for a form of `k` reflections.
-    fn costs((n, k): Shape, rows: usize, form: Form, [complex, gradients]: [bool; 2]) -> [f64; 3] {
-        let Costs { reflections, wy, dense } = Costs::of_application(form, (n, k), rows, complex, gradients);
+    fn costs(isa: InstructionSet, (n, k): Shape, rows: usize, form: Form, [complex, gradients]: [bool; 2]) -> [f64; 3] {
+        let Costs { reflections, wy, dense } = Costs::of_application(isa, form, (n, k), rows, complex, gradients);
         [reflections, wy, dense]
     }
 
     #[test]
     fn no_cost_falls_when_work_grows() {
-        for (pass, form) in [[false, false], [false, true], [true, true]]
-            .into_iter()
-            .flat_map(|pass| [Form::Trapezoidal, Form::Full].map(|form| (pass, form)))
-        {
+        for (isa, pass, form) in InstructionSet::available().into_iter().flat_map(|isa| {
+            [[false, false], [false, true], [true, true]]
+                .into_iter()
+                .flat_map(move |pass| [Form::Trapezoidal, Form::Full].map(|form| (isa, pass, form)))
+        }) {
             for (n, k, rows) in SIZES.into_iter().flat_map(|n| {
                 SIZES.into_iter().filter(move |&k| k <= n).flat_map(move |k| ROWS.map(|rows| (n, k, rows)))
             }) {
-                let less = costs((n, k), rows, form, pass);
+                let less = costs(isa, (n, k), rows, form, pass);
                 for (n, k, rows) in [(n + 1, k, rows), (2 * n, k, rows), (n, k + 1, rows), (n, k, rows + 1)] {
                     if k > n {
                         continue;
                     }
-                    let more = costs((n, k), rows, form, pass);
+                    let more = costs(isa, (n, k), rows, form, pass);
                     for (less, more) in less.into_iter().zip(more) {
-                        assert!(less <= more, "{n} {k} {rows} {form:?} {pass:?}: {less} {more}");
+                        assert!(less <= more, "{isa:?} {n} {k} {rows} {form:?} {pass:?}: {less} {more}");
                     }
                     let least = |costs: [f64; 3]| costs.into_iter().fold(f64::INFINITY, f64::min);
                     assert!(least(less) <= least(more));

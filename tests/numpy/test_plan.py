@@ -1,4 +1,4 @@
-"""The planner: its choice is (nearly) the fastest method, depends on the shape alone, and says why."""
+"""The planner: its choice is (nearly) the fastest method, and says why."""
 
 import time
 

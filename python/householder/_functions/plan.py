@@ -24,7 +24,7 @@ class Plan:
         The method that ``"auto"`` chooses.
     costs : dict of str to float
         Expected time of each method, forward and backward, in microseconds. They are for one thread of the processor
-        on which the cost model was measured; only their ratios matter elsewhere.
+        on which the cost model was measured; only their ratios matter.
     reason : str
         One sentence.
     """
@@ -44,9 +44,10 @@ _REASONS = {
 def plan(n: int, m: int, batch: int = 1, steps: int | None = None, dtype: DTypeLike = "float32") -> Plan:
     """Return the method that "auto" chooses for a shape, and the reason.
 
-    The choice depends on the shape and on whether numbers are complex. It never depends on the number of threads, so
-    results are the same everywhere. Costs of an application are those of a forward and a backward pass. A forward
-    pass without gradients still takes single reflections for a few vectors more than these costs suggest.
+    The choice depends on the shape, on whether numbers are complex and on the processor's instruction set. It never
+    depends on the number of threads, so a processor's results are always the same. Costs of an application are those
+    of a forward and a backward pass. A forward pass without gradients still takes single reflections for a few vectors
+    more than these costs suggest.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ pub(crate) fn contiguous<T: Scalar>(
         return Ok(());
     }
     let (count, isa, method, flops) =
-        (w.count(), context.isa, w.method_for(rows, true), w.flops(rows).saturating_mul(3));
+        (w.count(), context.isa, w.method_for(context.isa, rows, true), w.flops(rows).saturating_mul(3));
     let (h, g) = (Stack::new(h, count), Stack::new(g, count));
     if saved.is_none() && lanes::suit(w, rows, isa) {
         let group = lanes::group::<T>(isa);

@@ -75,7 +75,7 @@ pub(crate) fn contiguous<T: Scalar>(
     if rows == 0 {
         return Ok(());
     }
-    let (count, isa, method, flops) = (w.count(), context.isa, w.method_for(rows, false), w.flops(rows));
+    let (count, isa, method, flops) = (w.count(), context.isa, w.method_for(context.isa, rows, false), w.flops(rows));
     let (h, out) = (Stack::new(h, count), StackMut::new(out, count));
     if lanes::suit(w, rows, isa) {
         let group = lanes::group::<T>(isa);
@@ -126,7 +126,7 @@ pub(crate) fn contiguous_and_save<T: Scalar>(
     out: &mut [T],
 ) -> Result<Option<Saved<T>>> {
     let rows = w.vectors(&[("h", h.len()), ("out", out.len())])?;
-    let method = w.method_for(rows, true);
+    let method = w.method_for(context.isa, rows, true);
     if w.count() != 1 || method == Method::Reflections {
         return contiguous(context, w, h, out).map(|()| None);
     }

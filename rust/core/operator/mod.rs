@@ -148,8 +148,8 @@ impl<'a, T: Scalar> Operator<'a, T> {
     }
 
     /// The method for so many vectors, with or without gradients.
-    pub(crate) fn method_for(&self, rows: usize, gradients: bool) -> Method {
-        let costs = || Costs::of_application(self.form, (self.n, self.reflections()), rows, T::COMPLEX, gradients);
+    pub(crate) fn method_for(&self, isa: InstructionSet, rows: usize, gradients: bool) -> Method {
+        let costs = || Costs::of_application(isa, self.form, (self.n, self.reflections()), rows, T::COMPLEX, gradients);
         self.method.unwrap_or_else(|| costs().accurate(!self.are_involutions()).best())
     }
 
