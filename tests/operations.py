@@ -81,6 +81,14 @@ OF_ATTENTION = [
     Mistake("cu_seqlens", np.array([0, 6, 6, 2]), says="never decrease and end with T = 6"),
     Mistake("v", F((1, 6, 3, 3)), TWO_HEADS),
 ]
+OF_LINEAR_ATTENTION = [*OF_ATTENTION, Mistake("cu_seqlens", np.array([0, 6]), TWO_ROWS, "B = 1")]
+OF_DELTA = [
+    *OF_ATTENTION,
+    Mistake("beta", F((1, 6))),
+    Mistake("cu_seqlens", np.array([0, 6]), TWO_ROWS | {"beta": F((2, 6, 2))}, "B = 1"),
+    Mistake("num_householder", 0),
+    Mistake("num_householder", 2),
+]
 OF_TYPES_OF_ATTENTION = [
     Mistake("q", F((1, 6, 1, 3), C)),
     Mistake("k", F((1, 6, 1, 3), np.float32)),
@@ -92,6 +100,9 @@ OF_TYPES_OF_ATTENTION = [
     Mistake("use_qk_l2norm_in_kernel", 1),
     Mistake("cu_seqlens", np.array([0.0, 6.0])),
 ]
+
+OF_TYPES_OF_DELTA = [*OF_TYPES_OF_ATTENTION, Mistake("beta", None, says="expected")]
+ONE_ROW = {"q": F((1, 6, 1, 3)), "k": F((1, 6, 1, 3)), "v": F((1, 6, 2, 3))}
 
 U, H, X, TAU = drawn(4, 2), drawn(3, 4), drawn(6, 4), drawn(2)
 ANGLES, UNITARY = drawn(4), drawn(4, 2, dtype=C)
@@ -207,21 +218,18 @@ OPERATIONS = {
         calls=[DELTA],
         expected=attention,
         kinds=("delta rule", "delta arrays", "decoding"),
-        base={"q": F((1, 6, 1, 3)), "k": F((1, 6, 1, 3)), "v": F((1, 6, 2, 3)), "beta": F((1, 6, 2))},
-        values=[
-            *OF_ATTENTION,
-            Mistake("beta", F((1, 6))),
-            Mistake("cu_seqlens", np.array([0, 6]), TWO_ROWS | {"beta": F((2, 6, 2))}, "B = 1"),
-            Mistake("num_householder", 0),
-            Mistake("num_householder", 2),
-        ],
-        types=[*OF_TYPES_OF_ATTENTION, Mistake("beta", None, says="expected")],
+        base=ONE_ROW | {"beta": F((1, 6, 2))},
+        values=OF_DELTA,
+        types=OF_TYPES_OF_DELTA,
     ),
     "delta_rule_vjp": Operation(
         calls=[DELTA],
         expected=first_of(attention, "k"),
         kinds=("delta arrays",),
         seen=first_and_gradient("k"),
+        base=ONE_ROW | {"beta": F((1, 6, 2))},
+        values=OF_DELTA,
+        types=OF_TYPES_OF_DELTA,
     ),
     "factor": Operation(
         calls=[{"q": hh.nearest(drawn(4, 4))}],
@@ -301,8 +309,8 @@ OPERATIONS = {
         calls=[ATTENTION],
         expected=attention,
         kinds=("delta rule", "delta arrays"),
-        base={"q": F((1, 6, 1, 3)), "k": F((1, 6, 1, 3)), "v": F((1, 6, 2, 3))},
-        values=[*OF_ATTENTION, Mistake("cu_seqlens", np.array([0, 6]), TWO_ROWS, "B = 1")],
+        base=ONE_ROW,
+        values=OF_LINEAR_ATTENTION,
         types=OF_TYPES_OF_ATTENTION,
     ),
     "linear_attention_vjp": Operation(
@@ -310,6 +318,9 @@ OPERATIONS = {
         expected=first_of(attention, "k"),
         kinds=("delta arrays",),
         seen=first_and_gradient("k"),
+        base=ONE_ROW,
+        values=OF_LINEAR_ATTENTION,
+        types=OF_TYPES_OF_ATTENTION,
     ),
     "matrix": Operation(
         calls=[{"u": U}, {"u": drawn(3, 3)}, {"u": UNITARY}],

@@ -99,7 +99,7 @@ def _experiment_arguments(parser: argparse.ArgumentParser, seeds: int) -> None:
         "--full",
         action="store_true",
         default=None,
-        help="the longer training of the documentation's figures, which digits has",
+        help="the longer training of the documentation's figures, which copy has",
     )
     parser.add_argument(
         "--seed",

@@ -37,13 +37,21 @@ _BEGINNING = "starting"
 """What is shown of a model until its process has loaded all libraries."""
 
 
+class _Console(Console):
+    """A console that raises where its reader is gone; rich's ends the process as if a model had failed."""
+
+    @override
+    def on_broken_pipe(self) -> None:
+        raise  # the BrokenPipeError that is being handled
+
+
 def new_console(quiet: bool = False) -> Console:
     """Return the console of a command, which prints texts as they are.
 
     Output to a file or pipe is wide enough for every column of a table.
     """
     escape_what_is_lacking(sys.stdout)
-    console = partial(Console, quiet=quiet, markup=False, emoji=False, highlight=False)
+    console = partial(_Console, quiet=quiet, markup=False, emoji=False, highlight=False)
     wide = console(width=_WIDE)
     return console() if wide.is_terminal or wide.is_jupyter else wide
 

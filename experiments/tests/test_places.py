@@ -212,6 +212,18 @@ def test_a_run_whose_output_fills_a_disk_can_be_resumed(tmp_path):
 
 
 @posix
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_a_run_whose_reader_is_gone_can_be_resumed(command, tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    arguments = [*COMMAND, command, *SMALL[1:], "--output", tmp_path / "run"]
+    done = subprocess.run(arguments, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+    assert "srnn" in output_of(command, "--resume", tmp_path / "run")
+
+
+@posix
 def test_a_run_without_standard_streams_writes_into_its_own_files_alone(tmp_path):
     command = ["sh", "-c", '"$@" <&- >&- 2>&-', "sh", *COMMAND, *SMALL, "--output", str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

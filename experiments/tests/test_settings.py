@@ -369,8 +369,8 @@ def test_a_setting_refuses_what_it_cannot_be(name):
 
 
 def test_the_full_training_of_the_documentation_is_longer_and_nothing_else():
-    path = packaged_config("digits")
+    path = packaged_config("copy")
     short, full = (load_experiment(path, full=full) for full in (False, True))
-    assert (short.epochs, full.epochs) == (80, 300)
+    assert (short.epochs, full.epochs) == (15, 40)
     assert short.model_copy(update={"epochs": full.epochs}) == full
     assert load_experiment(path, ["epochs=7"], full=True).epochs == 7

@@ -135,7 +135,7 @@ def departure(q: ArrayOrTensor) -> float: ...  # max |q* q - I|
 
 @final
 class Recurrence:
-    """A recurrence for single steps. It owns copies of its parameters, and prepares weights at the first step."""
+    """A recurrence whose weights are prepared at the first call. It owns copies of its parameters."""
 
     def __new__(
         cls,
@@ -153,6 +153,13 @@ class Recurrence:
         self,
         inputs: RnnOperands,  # its parameters bit for bit, latent in the place of u; else nothing is written
         out: ArrayOrTensor,
+    ) -> NotImplementedType | bool: ...
+    def run_of(
+        self,
+        inputs: RnnOperands,  # as those of step_of, with x of any steps
+        options: NativeRnnOptions,  # its own
+        h: ArrayOrTensor,  # out, as of rnn_forward
+        last: ArrayOrTensor,
     ) -> NotImplementedType | bool: ...
 
 def rnn_tape_width(

@@ -5,7 +5,7 @@ use householder::apply::{self, Gradients, Saved};
 use householder::method::Method;
 use householder::operator::Operator;
 
-use crate::array::AnyArray;
+use crate::array::{AnyArray, size};
 use crate::by_dtype;
 use crate::columns::Columns;
 use crate::dtype::ArrayNumber;
@@ -36,9 +36,9 @@ impl ApplyCall {
     /// For `h (.., n)` of the type of `u`.
     pub fn of<A: AnyArray>(u: &A, h: &A, has_tau: bool, transpose: bool, method: &str, form: &str) -> Reading<Self> {
         let (method, columns) = (options::method(method)?, Columns::of(u, form, has_tau)?);
-        let rows = h.len.checked_div(columns.count * columns.n).unwrap_or(0);
+        let rows = h.len.checked_div(size(&[columns.count, columns.n])?).unwrap_or(0);
         let given = || Ok::<_, Refusal>(format!("got u {} and h {}", u.describe()?, h.describe()?));
-        if h.dims == 0 || h.last[2] != columns.n || columns.count * rows * columns.n != h.len {
+        if h.dims == 0 || h.last[2] != columns.n || size(&[columns.count, rows, columns.n])? != h.len {
             return Err(Refusal::invalid(format!("expected u (.., n, m) and h (.., n), {}", given()?)));
         }
         if u.dtype != h.dtype {

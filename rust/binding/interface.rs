@@ -82,6 +82,7 @@ interface! {
             -> Box<dyn Stepper> = recurrence::recurrence;
         recurrence_is_of(recurrence: &dyn Stepper, parameters: &[Named<'_>; 12]) -> bool = Stepper::is_of;
         recurrence_step(recurrence: &dyn Stepper, arrays: &Arrays<'_>) -> () = Stepper::step;
+        recurrence_run(recurrence: &dyn Stepper, arrays: &Arrays<'_>, call: Call<'_>) -> () = Stepper::run;
         delta_rule(arrays: &Arrays<'_>, call: DeltaCall, in_place: bool) -> () = delta::forward;
         delta_rule_backward(arrays: &Arrays<'_>, call: DeltaCall) -> () = delta::backward;
         convolution(arrays: &Arrays<'_>, sizes: Sizes, silu: bool) -> () = convolution::forward;

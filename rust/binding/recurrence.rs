@@ -1,16 +1,16 @@
-//! A recurrence for single steps: copies of its parameters, and the weights that the core prepares of them.
+//! A recurrence of parameters that stay the same: copies of them, and the weights that the core prepares of them.
 
 use std::any::Any;
 use std::sync::OnceLock;
 
-use householder::rnn::{Recurrence, Sequence, Series, Steps};
+use householder::rnn::{Recurrence, Sequence, Series, States, Steps};
 
 use crate::array::{AnyArray, Header};
 use crate::by_dtype;
 use crate::dtype::{ArrayNumber, DType};
-use crate::operands::{Arrays, Named, Operands};
+use crate::operands::{Arrays, Named, Operands, given};
 use crate::refusal::{Reading, Refusal};
-use crate::rnn::{self, Described, H0, Sizes, X};
+use crate::rnn::{self, Call, Described, H0, Sizes, X};
 
 /// A recurrence of some number type that takes one step after the other.
 pub trait Stepper: Send + Sync {
@@ -19,6 +19,9 @@ pub trait Stepper: Send + Sync {
 
     /// Writes the state that follows `x` and `h`.
     fn step(&self, arrays: &Arrays<'_>) -> Reading<()>;
+
+    /// Writes the states of a call of `rnn_forward` with these parameters and options: all of them, and the last ones.
+    fn run(&self, arrays: &Arrays<'_>, call: Call<'_>) -> Reading<()>;
 }
 
 /// The recurrence of such a call, whose `x` has no steps. `latent` is what `u` was made of, if it was.
@@ -32,8 +35,9 @@ pub fn recurrence(
         let parameters = Parameters::<T>::copied(&sizes, operands)?;
         let len = sizes.len(0)?;
         let latent = latent.map(|latent| latent.slice("latent", len)).transpose()?.map(<[T]>::to_vec);
-        let owned = Owned { sizes, options, parameters, latent, prepared: OnceLock::new() };
-        owned.sequence()?;
+        let owned =
+            Owned { sizes, options, parameters, latent, for_steps: OnceLock::new(), for_sequences: OnceLock::new() };
+        owned.sequence(&owned.sizes, Steps::uniform(0, 1)?, Series::new(&[]))?;
         Ok(Box::new(owned))
     })
 }
@@ -45,23 +49,15 @@ struct Owned<T: ArrayNumber<Real: ArrayNumber>> {
     parameters: Parameters<T>,
     /// Known in the place of `u`.
     latent: Option<Vec<T>>,
-    prepared: OnceLock<Recurrence<T>>,
+    /// For single steps, and for sequences of so many states as the first had.
+    for_steps: OnceLock<Recurrence<T>>,
+    for_sequences: OnceLock<Recurrence<T>>,
 }
 
 impl<T: ArrayNumber<Real: ArrayNumber>> Owned<T> {
-    /// The core's description, of no steps.
-    fn sequence(&self) -> Reading<Sequence<'_, T>> {
-        let options = (&self.options).into();
-        rnn::sequence(&&self.parameters, &self.sizes, &options, Steps::uniform(0, 1)?, Series::new(&[]))
-    }
-
-    fn prepared(&self, arrays: &Arrays<'_>) -> Reading<&Recurrence<T>> {
-        if self.prepared.get().is_none() {
-            let sequence = self.sequence()?;
-            let prepared = arrays.run(|context| Recurrence::new(context, &sequence))?;
-            let _ = self.prepared.set(prepared); // another thread may have been first, with the same
-        }
-        self.prepared.get().ok_or_else(|| Refusal::invalid("it was not prepared"))
+    /// The core's description of these parameters over such vectors.
+    fn sequence<'a>(&'a self, sizes: &Sizes, steps: Steps, x: Series<'a, T>) -> Reading<Sequence<'a, T>> {
+        rnn::sequence(&&self.parameters, sizes, &(&self.options).into(), steps, x)
     }
 }
 
@@ -72,8 +68,22 @@ impl<T: ArrayNumber<Real: ArrayNumber>> Stepper for Owned<T> {
         Ok(is_same_u && (H0 + 1..12).all(|slot| self.parameters.is_same(slot, parameters[slot].1)))
     }
 
+    fn run(&self, arrays: &Arrays<'_>, Call { sizes, steps, .. }: Call<'_>) -> Reading<()> {
+        let x = given("x", sizes.series(arrays, X, sizes.d)?)?;
+        let h0 = arrays.read(H0, "h0", &sizes.shape(H0))?;
+        let sequence = Sequence { h0, ..self.sequence(&sizes, steps, x)? };
+        let Some(h) = arrays.write(0, &sizes.states(self.sizes.columns.n))? else { return Ok(()) };
+        let states = States { h, last: arrays.write(1, &sizes.shape(H0))?, tape: None };
+        let prepared =
+            prepared(&self.for_sequences, || arrays.run(|context| Recurrence::for_sequences(context, &sequence)))?;
+        arrays.run(|context| prepared.run(context, &sequence, states))
+    }
+
     fn step(&self, arrays: &Arrays<'_>) -> Reading<()> {
-        let prepared = self.prepared(arrays)?;
+        let prepared = prepared(&self.for_steps, || {
+            let sequence = self.sequence(&self.sizes, Steps::uniform(0, 1)?, Series::new(&[]))?;
+            arrays.run(|context| Recurrence::new(context, &sequence))
+        })?;
         let (n, d) = (self.sizes.columns.n, self.sizes.d);
         let sizes = |h: &Header| [h.len / n, h.dims.clamp(1, 2)];
         let [batch, axes] = arrays.operand(1).map_or([0, 2], |h| sizes(h));
@@ -86,6 +96,17 @@ impl<T: ArrayNumber<Real: ArrayNumber>> Stepper for Owned<T> {
         let Some(out) = arrays.write::<T>(0, &[batch, n])? else { return Ok(()) };
         arrays.run_short(|_| prepared.step(x, h, out))
     }
+}
+
+/// What is in this place, made if it is empty.
+fn prepared<T: ArrayNumber>(
+    place: &OnceLock<Recurrence<T>>,
+    make: impl FnOnce() -> Reading<Recurrence<T>>,
+) -> Reading<&Recurrence<T>> {
+    if place.get().is_none() {
+        let _ = place.set(make()?); // another thread may have been first, with the same
+    }
+    place.get().ok_or_else(|| Refusal::invalid("it was not prepared"))
 }
 
 /// Copies of the operands: most are of the number type, phases and modReLU's bias of its real numbers.

@@ -107,7 +107,7 @@ impl Sizes {
     }
 
     /// The shape of an array with so many numbers for each state.
-    fn states(&self, width: usize) -> Axes {
+    pub fn states(&self, width: usize) -> Axes {
         match self.vectors {
             (steps, Some(batch)) => Axes::new([self.columns.count, steps, batch, width]),
             (rows, None) => Axes::new([self.columns.count, rows, width]),
@@ -115,7 +115,7 @@ impl Sizes {
     }
 
     /// Vectors of all steps, if they are given.
-    fn series<'a, T: ArrayNumber>(
+    pub fn series<'a, T: ArrayNumber>(
         &self,
         operands: &impl Operands<'a>,
         slot: usize,

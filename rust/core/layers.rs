@@ -57,6 +57,7 @@ stored!(f64, F64);
 
 /// Which `u_1` a layer with as many reflections as states has, given the number that it learns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Constraint {
     /// 1 if that is positive, else -1.
     Hard,

@@ -70,13 +70,13 @@ compiled! {
             saved: Option<&apply::Saved<Self>>) -> Result<()> = apply::matrix::gradient;
         fn compact_wy(context: &mut Context<'_>, w: &Operator<'_, Self>, v: &mut [Self], t: &mut [Self], s: &mut [Self])
             -> Result<()> = wy::write;
-        fn rnn(context: &mut Context<'_>, sequence: &Sequence<'_, Self>, states: States<'_, Self>, save: bool)
-            -> Result<rnn::Saved<Self>> = rnn::forward::run;
+        fn rnn(context: &mut Context<'_>, sequence: &Sequence<'_, Self>, states: States<'_, Self>, save: bool,
+            prepared: Option<&Recurrence<Self>>) -> Result<rnn::Saved<Self>> = rnn::forward::run;
         fn rnn_backward(context: &mut Context<'_>, sequence: &Sequence<'_, Self>, trace: Trace<'_, Self>,
             cotangents: rnn::Cotangents<'_, Self>, gradients: SequenceGradients<'_, Self>) -> Result<()>
             = rnn::backward::run;
-        fn recurrence(context: &mut Context<'_>, sequence: &Sequence<'_, Self>) -> Result<Recurrence<Self>>
-            = Recurrence::prepare;
+        fn recurrence(context: &mut Context<'_>, sequence: &Sequence<'_, Self>, rows: usize)
+            -> Result<Recurrence<Self>> = Recurrence::prepare;
         fn recurrent_step(recurrence: &Recurrence<Self>, x: &[Self], h: &[Self], out: &mut [Self]) -> Result<()>
             = Recurrence::advance;
         fn factor(context: &mut Context<'_>, n: usize, m: usize, q: &[Self], u: &mut [Self],

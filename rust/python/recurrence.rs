@@ -1,4 +1,4 @@
-//! A recurrence for single steps.
+//! A recurrence of parameters that stay the same.
 
 use householder_binding::array::AnyArray;
 use householder_binding::operands::{Arrays, named};
@@ -11,7 +11,7 @@ use crate::call::{attempt, returned};
 use crate::library::library;
 use crate::sequence::{PyDescribed, PyInputs, read};
 
-/// A recurrence that takes one step after the other.
+/// A recurrence whose weights are prepared once.
 #[pyclass(name = "Recurrence", frozen, weakref, module = "householder._core")]
 pub struct PyRecurrence(Box<dyn Stepper>);
 
@@ -41,6 +41,29 @@ impl PyRecurrence {
             if is_own {
                 let operands = named(["x", "h"], [X, H0].map(|slot| inputs[slot].as_ref()));
                 (library().recurrence_step)(&*self.0, &Arrays::new(&operands, &[("out", Some(&out))])?)?;
+            }
+            Ok(is_own)
+        })
+    }
+
+    /// `rnn_forward`, if the other inputs are its parameters bit for bit, with `latent` in the place of `u`. Returns whether they
+    /// are. The options must be its own.
+    fn run_of(
+        &self,
+        py: Python<'_>,
+        inputs: PyInputs<'_>,
+        options: PyDescribed,
+        h: &Bound<'_, PyAny>,
+        last: &Bound<'_, PyAny>,
+    ) -> PyResult<Py<PyAny>> {
+        attempt(py, || {
+            let (inputs, call) = read(&inputs, &options)?;
+            let (h, last) = (Array::read(h)?, Array::read(last)?);
+            let operands = operands(&inputs, [None; 4]);
+            let is_own = (library().recurrence_is_of)(&*self.0, &operands)?;
+            if is_own {
+                let results = named(["h", "last"], [Some(&h), Some(&last)]);
+                (library().recurrence_run)(&*self.0, &Arrays::new(&operands, &results)?, call)?;
             }
             Ok(is_own)
         })

@@ -273,6 +273,50 @@ fn inputs_may_have_no_width() {
 }
 
 #[test]
+fn what_is_prepared_for_sequences_has_the_same_bits() {
+    fn check<T: Scalar>(activation: Activation<'static, T>) {
+        for (n, m, d, sizes) in
+            [(2, 1, 1, vec![1; 4]), (9, 8, 2, vec![3; 7]), (33, 32, 20, vec![5, 5, 2, 1]), (130, 129, 20, vec![2; 9])]
+        {
+            let p = Problem::<T>::new(n, m, d, &sizes);
+            for (adjoint, method) in [(false, None), (true, Some(Method::Wy)), (false, Some(Method::Dense))] {
+                let sequence = p.sequence(activation, adjoint, method);
+                with_each_instruction_set(|context| {
+                    let [mut once, mut again] = [vec![T::ZERO; sizes.iter().sum::<usize>() * n], Vec::new()];
+                    rnn::forward(context, &sequence, States::new(&mut once)).unwrap();
+                    let recurrence = Recurrence::for_sequences(context, &sequence).unwrap();
+                    for _ in 0..2 {
+                        again = vec![T::ZERO; once.len()];
+                        recurrence.run(context, &sequence, States::new(&mut again)).unwrap();
+                        assert!(once == again, "{n} {m} {adjoint} {method:?}");
+                    }
+                });
+            }
+        }
+    }
+    check::<f64>(Activation::Tanh);
+    check::<f32>(Activation::Relu);
+    check::<c64>(Activation::Identity);
+}
+
+#[test]
+fn a_recurrence_refuses_sequences_of_other_sizes_and_methods() {
+    let context = &mut Context::default();
+    let p = Problem::<f64>::new(5, 2, 3, &[2]);
+    let of = |method| p.sequence(Activation::Tanh, false, Some(method));
+    let recurrence = Recurrence::for_sequences(context, &of(Method::Wy)).unwrap();
+    let mut h = [0.0; 14];
+    assert!(recurrence.run(context, &of(Method::Wy), States::new(&mut h[..10])).is_ok());
+    assert!(recurrence.run(context, &of(Method::Dense), States::new(&mut h[..10])).is_err());
+    assert!(recurrence.run(context, &of(Method::Wy), States::new(&mut h[..9])).is_err());
+    for (n, m, d) in [(5, 3, 3), (5, 2, 4), (7, 2, 3)] {
+        let other = Problem::<f64>::new(n, m, d, &[2]);
+        let sequence = other.sequence(Activation::Tanh, false, Some(Method::Wy));
+        assert!(recurrence.run(context, &sequence, States::new(&mut h[..2 * n])).is_err(), "{n} {m} {d}");
+    }
+}
+
+#[test]
 fn a_recurrence_refuses_arrays_of_other_lengths() {
     let p = Problem::<f64>::new(5, 2, 3, &[2]);
     let recurrence = Recurrence::new(&mut Context::default(), &p.sequence(Activation::Tanh, false, None)).unwrap();

@@ -277,6 +277,21 @@ def test_types_of_rust_have_names_of_their_own():
     assert several.keys() == SHARED_TYPES, several
 
 
+INTERNAL = {"Source", "Transition", "TransitionFactors"}
+"""Enums of the crate that no user sees."""
+
+
+def test_enums_of_the_crate_may_grow():
+    pattern = re.compile(r"((?:^ *(?:#\[|///).*\n)*)^ *pub enum (\w+)", re.MULTILINE)
+    attributes = {
+        name: before
+        for path in (ROOT / "rust/core").rglob("*.rs")
+        for before, name in pattern.findall(path.read_text("utf-8"))
+    }
+    assert len(attributes) > len(INTERNAL) + 5
+    assert {name for name, before in attributes.items() if "#[non_exhaustive]" not in before} == INTERNAL
+
+
 def names_stored(node: ast.AST) -> set[str]:
     return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
 

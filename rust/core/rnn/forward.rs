@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::ptr::null_mut;
 
 use super::plan::{Layout, Plan};
+use super::recurrence::Recurrence;
 use super::sequence::Sequence;
 use super::transition::{Transition, TransitionFactors};
 use crate::apply;
@@ -83,7 +84,7 @@ impl<'a, T> States<'a, T> {
 
 /// Computes the states of all sequences.
 pub fn forward<T: Scalar>(context: &mut Context<'_>, sequence: &Sequence<'_, T>, states: States<'_, T>) -> Result<()> {
-    T::rnn(context, sequence, states, false).map(drop)
+    T::rnn(context, sequence, states, false, None).map(drop)
 }
 
 /// [`forward`], and what the backward pass need not find again: with the tape, unless that has a place of its own.
@@ -92,15 +93,16 @@ pub fn forward_and_save<T: Scalar>(
     sequence: &Sequence<'_, T>,
     states: States<'_, T>,
 ) -> Result<Saved<T>> {
-    T::rnn(context, sequence, states, true)
+    T::rnn(context, sequence, states, true, None)
 }
 
-/// [`forward_and_save`], to be compiled for each type.
+/// [`forward_and_save`], to be compiled for each type. Weights that are `prepared` are not packed again, nor saved.
 pub(crate) fn run<T: Scalar>(
     context: &mut Context<'_>,
     sequence: &Sequence<'_, T>,
     States { h, mut last, tape }: States<'_, T>,
     save: bool,
+    prepared: Option<&Recurrence<T>>,
 ) -> Result<Saved<T>> {
     let (w, steps, layout) = (&sequence.operator, &sequence.steps, sequence.layout()?);
     let (count, n, rows) = (w.count(), w.n(), steps.rows());
@@ -125,7 +127,10 @@ pub(crate) fn run<T: Scalar>(
     if rows == 0 || count == 0 {
         return Ok(Saved(Vec::new()));
     }
-    let is_single = steps.count() == 1 && !save && tape.is_none();
+    if let Some(prepared) = prepared {
+        prepared.check(&sequence.plan(layout, 0), count)?;
+    }
+    let is_single = steps.count() == 1 && !save && tape.is_none() && prepared.is_none();
     let applied = if is_single { applied(context, sequence)? } else { None };
     let applied = applied.as_ref().map(|applied| Stack::new(applied, count));
     let (h, flops) = (StackMut::new(h, count), sequence.plan(layout, 0).flops().saturating_mul(count));
@@ -142,8 +147,20 @@ pub(crate) fn run<T: Scalar>(
             unsafe { (h.at(i), last.as_ref().map(|x| x.at(i)), tape.as_ref().map(|x| x.at(i)), each.at(i)) };
         let own = if save && tape.is_none() { product(&[rows, layout.width]).unwrap_or(usize::MAX) } else { 0 };
         let mut own = Buffer::scratch(own)?;
-        let factors = if is_single { None } else { Some(TransitionFactors::new(context, &plan)?) };
-        states(context, &plan, factors.as_ref(), h, tape.or_else(|| (!own.is_empty()).then_some(&mut own[..])))?;
+        let tape = tape.or_else(|| (!own.is_empty()).then_some(&mut own[..]));
+        let mut factors = None;
+        if let Some(prepared) = prepared {
+            states(prepared.isa, context, &plan, Some(&prepared.transition), &prepared.inputs, h, tape)?;
+        } else {
+            let isa = context.isa;
+            if !is_single {
+                factors = Some(TransitionFactors::new(context, &plan)?);
+            }
+            let transition = factors.as_ref().map(|factors| factors.transition(isa, n, plan.w.adjoint)).transpose()?;
+            // SAFETY: V and b are the sequence's.
+            let inputs = unsafe { pack(isa, n, &plan.input_parts()) }?;
+            states(isa, context, &plan, transition.as_ref(), &inputs, h, tape)?;
+        }
         if let Some(last) = last {
             plan.copy_last(h, last);
         }
@@ -163,22 +180,24 @@ fn applied<T: Scalar>(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> 
     Ok(Some(out))
 }
 
-/// The states of one problem. Without factors `W h_0` stands in the place of `h_0`.
+/// The states of one problem, by weights packed for `isa`: those of `W` and `[V b]`. Without the first, `W h_0` stands in the
+/// place of `h_0`.
 fn states<T: Scalar>(
+    isa: InstructionSet,
     context: &mut Context<'_>,
     plan: &Plan<'_, T>,
-    factors: Option<&TransitionFactors<T>>,
+    transition: Option<&Transition<T>>,
+    inputs: &Packed<T>,
     h: &mut [T],
     tape: Option<&mut [T]>,
 ) -> Result<()> {
-    let (n, rows, isa) = (plan.n(), plan.steps.rows(), context.isa);
+    let (n, rows) = (plan.n(), plan.steps.rows());
     let (slices, parts, steps) = (plan.slices(), plan.parts(), plan.steps.count());
     let run = ForwardRun {
         isa,
         plan,
-        transition: factors.map(|factors| factors.transition(isa, n, plan.w.adjoint)).transpose()?,
-        // SAFETY: V and b are the sequence's.
-        inputs: unsafe { pack(isa, n, &plan.input_parts()) }?,
+        transition,
+        inputs,
         zeros: Buffer::zeroed(n)?,
         at_once: plan.projected_at_once(),
         h: ViewMut::of(h, n, rows),
@@ -209,9 +228,9 @@ struct ForwardRun<'a, T: Scalar> {
     isa: InstructionSet,
     plan: &'a Plan<'a, T>,
     /// Absent where `W h_0` stands in the place of `h_0`.
-    transition: Option<Transition<T>>,
+    transition: Option<&'a Transition<T>>,
     /// `[V b]`.
-    inputs: Packed<T>,
+    inputs: &'a Packed<T>,
     zeros: Buffer<T>,
     /// Steps whose input is projected in one product, before the first of them. If 1, a step projects its own input.
     at_once: usize,
@@ -312,7 +331,7 @@ impl<T: Scalar> ForwardRun<'_, T> {
             activation: *activation,
             fetch: Fetch::new(self.h.at(begin, next), [0; 2], [1; 2], count * range.len()),
         };
-        if let Some(transition) = &self.transition {
+        if let Some(transition) = self.transition {
             let z = match self.tape {
                 Some(tape) => tape.part(row, row + count),
                 None => ViewMut::of(&mut workspace.z, padded::<T>(rank), count),

@@ -1,9 +1,11 @@
-//! A recurrence whose weights are packed once, for steps whose inputs arrive one at a time:
-//! `h_t = phi(W h_{t-1} + V x_t + b)`.
+//! A recurrence whose weights are packed once, for steps whose inputs arrive one at a time and for sequences with the same
+//! parameters: `h_t = phi(W h_{t-1} + V x_t + b)`.
 
 use std::fmt;
 use std::ptr::null_mut;
 
+use super::forward::States;
+use super::plan::Plan;
 use super::sequence::Sequence;
 use super::transition::{Transition, TransitionFactors};
 use crate::arrays::lengths;
@@ -25,12 +27,12 @@ const STEPS: usize = 1 << 20;
 /// `W`, `V`, `b` and `phi`, owned and ready for a step.
 pub struct Recurrence<T: Scalar> {
     /// For which weights are packed.
-    isa: InstructionSet,
+    pub(super) isa: InstructionSet,
     n: usize,
     d: usize,
-    transition: Transition<T>,
+    pub(super) transition: Transition<T>,
     /// `[V b]`, and how many columns each of the two has. Without `V` inputs are added as they are.
-    inputs: Packed<T>,
+    pub(super) inputs: Packed<T>,
     widths: [usize; 2],
     is_projected: bool,
     /// Its bias stands beside it.
@@ -45,9 +47,14 @@ impl<T: Scalar> fmt::Debug for Recurrence<T> {
 }
 
 impl<T: Scalar> Recurrence<T> {
-    /// That of a sequence of one problem. Its steps, `x` and `h_0` play no part.
+    /// That of a sequence of one problem, for single steps. The sequence's steps, `x` and `h_0` play no part.
     pub fn new(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Self> {
-        T::recurrence(context, sequence)
+        T::recurrence(context, sequence, STEPS)
+    }
+
+    /// That of a sequence of one problem, for [`Recurrence::run`] with as many states, by the method that these ask for.
+    pub fn for_sequences(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Self> {
+        T::recurrence(context, sequence, sequence.steps.rows())
     }
 
     /// `out = phi(W h + V x + b)` for each row of `h (batch, n)` and `x (batch, d)`, on the calling thread.
@@ -55,15 +62,30 @@ impl<T: Scalar> Recurrence<T> {
         T::recurrent_step(self, x, h, out)
     }
 
+    /// [`forward`](super::forward()) for a sequence whose operator, `V` and `b` are those that this was made of. Refuses one of
+    /// other sizes or another method.
+    pub fn run(&self, context: &mut Context<'_>, sequence: &Sequence<'_, T>, states: States<'_, T>) -> Result<()> {
+        T::rnn(context, sequence, states, false, Some(self)).map(drop)
+    }
+
+    /// Refuses a sequence of `count` problems like this one whose weights have other sizes.
+    pub(super) fn check(&self, plan: &Plan<'_, T>, count: usize) -> Result<()> {
+        let sizes = (plan.n(), plan.d, plan.input_widths(), plan.input_weight.is_some(), plan.layout.rank);
+        if count == 1 && sizes == (self.n, self.d, self.widths, self.is_projected, self.transition.rank()) {
+            return Ok(());
+        }
+        Err(Error::InvalidArgument("prepared for another sequence".to_owned()))
+    }
+
     /// [`Recurrence::new`], to be compiled for each type.
-    pub(crate) fn prepare(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Self> {
+    pub(crate) fn prepare(context: &mut Context<'_>, sequence: &Sequence<'_, T>, rows: usize) -> Result<Self> {
         let w = &sequence.operator;
         if w.count() != 1 {
             return Err(Error::value("", "one operator", w.count()));
         }
         sequence.check_activation()?;
         sequence.check()?;
-        let (plan, isa) = (sequence.plan(sequence.layout_for(STEPS)?, 0), context.isa);
+        let (plan, isa) = (sequence.plan(sequence.layout_for(rows)?, 0), context.isa);
         let transition = TransitionFactors::new(context, &plan)?.transition(isa, w.n(), w.is_adjoint())?;
         Ok(Self {
             isa,

@@ -1,4 +1,4 @@
-"""Single steps without gradients: what a cell has prepared serves only the parameters that it has now."""
+"""Steps and sequences without gradients: what a cell has prepared serves only the parameters that it has now."""
 
 import copy
 import gc
@@ -13,7 +13,8 @@ torch = pytest.importorskip("torch")
 from torch.nn.utils import parametrizations, prune  # noqa: E402
 
 import householder.torch as ht  # noqa: E402
-from householder.torch.layers import prepared_step  # noqa: E402
+from householder.torch.layers import prepared  # noqa: E402
+from householder.torch.layers.recurrent_cell import Sequences  # noqa: E402
 
 KINDS = {
     "real": (ht.OrthogonalRNNCell, {}),
@@ -56,10 +57,10 @@ def assert_current(cell, x, h):
 def test_steps_are_prepared_once_and_equal(cell):
     x, h = inputs(cell)
     assert_current(cell, x, h)
-    options, recurrence = prepared_step._known[cell]
+    options, recurrence = prepared._known[cell]
     for _ in range(3):
         h = cell(x, h)
-    assert prepared_step._known[cell] == (options, recurrence)
+    assert prepared._known[cell] == (options, recurrence)
 
 
 def by_optimizer(cell):
@@ -110,6 +111,76 @@ def test_every_change_of_a_parameter_counts(cell, change):
         torch.testing.assert_close(cell(x, h), expected(cell, x, h), rtol=tolerance, atol=tolerance)
 
 
+def sequences(cell, steps=5, batch=2):
+    return torch.randn(steps, batch, 3, dtype=torch.float64), inputs(cell, batch)[1]
+
+
+def run(cell, x, h, *, reverse=False):
+    return cell(x, h, over=Sequences(None, reverse))
+
+
+def assert_current_run(cell, x, h, *, reverse=False):
+    """Sequences of the present parameters, prepared and not, have the same bits."""
+    with torch.enable_grad():
+        expected = [result.detach() for result in run(cell, x, h, reverse=reverse)]
+    first = run(cell, x, h, reverse=reverse)
+    torch.testing.assert_close(first, tuple(expected), rtol=1e-12, atol=1e-12)
+    for _ in range(3):
+        torch.testing.assert_close(run(cell, x, h, reverse=reverse), first, rtol=0, atol=0)
+
+
+@torch.no_grad()
+def test_sequences_are_prepared_once_and_have_the_same_bits(cell):
+    x, h = sequences(cell)
+    assert_current_run(cell, x, h)
+    known = prepared._known[cell]
+    assert_current_run(cell, x, None)
+    assert_current_run(cell, x.transpose(0, 1).contiguous().transpose(0, 1), h)
+    assert prepared._known[cell] == known
+    assert_current(cell, x[0], h)
+    assert_current_run(cell, x, h, reverse=True)
+    for steps, batch in [(2, 1), (30, 1), (3, 20), (70, 2), (4, 0)]:
+        assert_current_run(cell, *sequences(cell, steps, batch))
+
+
+@pytest.mark.parametrize("method", ["wy", "dense"])
+@torch.no_grad()
+def test_sequences_of_either_method(cell, method):
+    cell.method = method
+    assert_current_run(cell, *sequences(cell))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@torch.no_grad()
+def test_every_change_of_a_parameter_counts_for_sequences(cell, change):
+    x, h = sequences(cell)
+    assert_current_run(cell, x, h)
+    CHANGES[change](cell)
+    if change != "precision":
+        assert_current_run(cell, x, h)
+
+
+@torch.no_grad()
+def test_a_layer_prepares_each_of_its_cells():
+    layer = ht.OrthogonalRNN(3, 8, 2, bidirectional=True, batch_first=True, num_reflections=8, dtype=torch.float64)
+    x, h = torch.randn(2, 6, 3, dtype=torch.float64), torch.randn(4, 2, 8, dtype=torch.float64)
+    with torch.enable_grad():
+        expected = layer(x, h)
+    for _ in range(3):
+        torch.testing.assert_close(layer(x, h), expected)
+        torch.testing.assert_close(layer(x[0], h[:, 0]), (expected[0][0], expected[1][:, 0]))
+    assert all(cell in prepared._known for cell in layer.cells)
+
+
+@torch.no_grad()
+def test_mistakes_in_sequences_are_told_as_before(cell):
+    x, h = sequences(cell)
+    assert_current_run(cell, x, h)
+    for bad in ((x[:, :1], h), (x, h[:, :7]), (x[..., :2], h)):
+        with pytest.raises(ValueError, match="has shape"):
+            run(cell, *bad)
+
+
 @torch.no_grad()
 def test_parametrized_and_pruned_parameters():
     cell = ht.OrthogonalRNNCell(3, 8, num_reflections=4, dtype=torch.float64)
@@ -158,7 +229,7 @@ def test_copies_and_pickles_prepare_their_own(cell):
     x, h = inputs(cell)
     assert_current(cell, x, h)
     for other in (copy.deepcopy(cell), pickle.loads(pickle.dumps(cell))):
-        assert other not in prepared_step._known
+        assert other not in prepared._known
         assert_current(other, x, h)
 
 
@@ -180,7 +251,7 @@ def test_threads_share_a_cell(cell):
 def test_what_was_prepared_ends_with_its_cell():
     cell = ht.OrthogonalRNNCell(3, 8, num_reflections=4, dtype=torch.float64)
     assert_current(cell, *inputs(cell))
-    recurrence = weakref.ref(prepared_step._known[cell][1])
+    recurrence = weakref.ref(prepared._known[cell][1])
     del cell
     gc.collect()
     assert recurrence() is None
@@ -208,7 +279,7 @@ def test_cells_that_need_no_gradients_are_prepared_though_gradients_are_enabled(
     x, h = inputs(cell)
     cell.requires_grad_(False)
     assert_current(cell, x, h)
-    assert cell in prepared_step._known
+    assert cell in prepared._known
     assert cell(x.requires_grad_(), h).requires_grad
     cell.requires_grad_(True)
     assert cell(x.detach(), h).requires_grad

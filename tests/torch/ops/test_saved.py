@@ -96,6 +96,25 @@ def test_gradients_may_be_taken_within_a_checkpoint(function, inputs):
     )
 
 
+class OfFunction(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs):
+        return self.function(*inputs)
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("name", [name for name in CASES if name != "rnn packed"])  # shapes depend on its sizes
+def test_exported_functions_have_gradients(name):
+    function, inputs = CASES[name]
+    exported = torch.export.export(OfFunction(function), tuple(inputs), strict=True).module()
+    values = [torch.autograd.grad(loss(call(*inputs)), inputs) for call in (exported, function)]
+    torch.testing.assert_close(*values)
+
+
 @pytest.mark.parametrize("change", [copy.deepcopy, torch.clone, lambda t: t.detach().numpy()])
 def test_hooks_may_replace_what_stands_for_saved_objects(change):
     u, h = torch.randn(40, 9, requires_grad=True), torch.randn(33, 40)

@@ -15,7 +15,7 @@ from householder.torch._base import autocast, checks, expressions, tracing
 from householder.torch._ops.rnn import RnnInputs, RnnOptions
 from householder.torch.functions.apply import apply, matrix
 from householder.torch.functions.rnn import sequence
-from householder.torch.layers import base, prepared_step
+from householder.torch.layers import base, prepared
 
 if TYPE_CHECKING:
     from torch.types import Device
@@ -113,11 +113,15 @@ class RecurrentCell(base.Layer):
             if h is not None:
                 return h.unsqueeze(0), h.clone()
         u: Tensor = self.reflections
-        if self.num_reflections == self.hidden_size:
-            u = base.constrain(u, self.constraint)
         inputs, options = self._arguments(u, x, hx, batch_sizes, reverse)
+        if batch_sizes is None and not _needs_gradients(inputs):
+            result = prepared.sequence(self, self.constraint, inputs, options)
+            if result is not None:
+                return result
+        if self.num_reflections == self.hidden_size:
+            inputs = inputs._replace(u=base.constrain(u, self.constraint))
         if batch_sizes is None:
-            result: tuple[Tensor, Tensor] | None = _ops.rnn.operator.attempt(inputs, options)
+            result = _ops.rnn.operator.attempt(inputs, options)
             if result is not None:
                 return result
         checks.of_layer(self.weight_ih, input=x, hx=hx)
@@ -135,9 +139,9 @@ class RecurrentCell(base.Layer):
     def _without_gradients(self, x: Tensor, hx: Tensor | None) -> Tensor | None:
         """Take one step; None if it needs gradients, checks, conversion or another route."""
         inputs, options = self._arguments(self.reflections, x, hx)  # with the latent u
-        if torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in inputs):
+        if _needs_gradients(inputs):
             return None
-        h = prepared_step.step(self, self.constraint, inputs, options)
+        h = prepared.step(self, self.constraint, inputs, options)
         if h is None:
             u = base.constrain(self.reflections, self.constraint)
             result = _ops.rnn.operator.attempt(inputs._replace(u=u, x=x.unsqueeze(0)), options)
@@ -199,6 +203,10 @@ class RecurrentCell(base.Layer):
         """Show sizes and names."""
         sizes = f"{self.input_size}, {self.hidden_size}, num_reflections={self.num_reflections}"
         return f"{sizes}, nonlinearity={self.nonlinearity!r}, bias={self.bias is not None}"
+
+
+def _needs_gradients(inputs: RnnInputs[Tensor]) -> bool:
+    return torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in inputs)
 
 
 def _uniform_(tensor: Tensor, bound: float) -> None:

@@ -1,0 +1,98 @@
+"""Calls without gradients: a cell's weights are prepared once and used again while its parameters are the same.
+
+Parameters change in many ways, and torch does not count all of them: ``.data`` and NumPy escape its counters. The
+prepared weights therefore come with copies of the parameters, and serve only while all bits are the same. Comparing
+them takes less time than preparing the weights.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from householder import _core
+from householder.torch._ops.route import EAGER, route
+from householder.torch.layers.base import constrain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import NotImplementedType
+
+    from torch import Tensor, nn
+
+    from householder.torch._ops.rnn import RnnInputs, RnnOptions
+
+_MAX_BATCH_ON_CALLER = 16
+"""Up to this many sequences, a step does not wake other threads."""
+_MAX_STATES = 16
+"""Up to this many states for each reflection, a sequence takes long enough for its weights."""
+
+_known: WeakKeyDictionary[nn.Module, tuple[tuple[Any, ...], _core.Recurrence]] = WeakKeyDictionary()
+"""The options of each cell, and the recurrence of its last parameters."""
+
+
+def step(cell: nn.Module, constraint: str, inputs: RnnInputs[Tensor], options: RnnOptions) -> Tensor | None:
+    """Return the next state, or None if another route has to compute it.
+
+    Parameters
+    ----------
+    cell : Module
+        Whose parameters these are.
+    constraint : str
+        On ``u_1``.
+    inputs : RnnInputs
+        Those of the operation ``rnn``, but with the latent u, ``x (B, d)`` and ``h0 (B, n)``, or ``(d,)`` and ``(n,)``.
+    options : RnnOptions
+        Those of the operation.
+    """
+    x, h = inputs.x, inputs.h0
+    if h is None or not _is_ordinary(inputs) or (x.shape[0] > _MAX_BATCH_ON_CALLER and x.dim() == 2):
+        return None
+    following = torch.empty_like(h)
+    is_written = _computed(cell, constraint, inputs, options, lambda known: known.step_of(inputs, following))
+    return following if is_written else None
+
+
+def sequence(
+    cell: nn.Module, constraint: str, inputs: RnnInputs[Tensor], options: RnnOptions
+) -> tuple[Tensor, Tensor] | None:
+    """Return the results of the operation ``rnn`` for ``x (T, B, d)``, or None as :func:`step` does.
+
+    Long sequences are computed elsewhere, because their weights cost next to nothing.
+    """
+    if not _is_ordinary(inputs) or inputs.x.dim() != 3:
+        return None
+    x, (n, m), (steps, batch) = inputs.x, inputs.u.shape, inputs.x.shape[:2]
+    if not 1 < steps <= _MAX_STATES * m // max(batch, 1):
+        return None
+    h, last = x.new_empty(steps, batch, n), x.new_empty(batch, n)
+    is_written = _computed(cell, constraint, inputs, options, lambda known: known.run_of(inputs, options, h, last))
+    return (h, last) if is_written else None
+
+
+def _is_ordinary(inputs: RnnInputs[Tensor]) -> bool:
+    return route() is EAGER and inputs.u.is_cpu
+
+
+def _computed(
+    cell: nn.Module,
+    constraint: str,
+    inputs: RnnInputs[Tensor],
+    options: RnnOptions,
+    compute: Callable[[_core.Recurrence], NotImplementedType | bool],
+) -> bool:
+    """Return whether the recurrence of these parameters has computed; if not, it may do so at the next call."""
+    latent, x = inputs.u, inputs.x
+    try:
+        before, recurrence = _known.get(cell, ((), None))
+        if recurrence is not None and before == (constraint, *options):
+            is_same = compute(recurrence)
+            if is_same is NotImplemented or is_same:
+                return is_same is True
+        parameters = inputs._replace(u=constrain(latent, constraint), x=x.new_empty(0, 1, x.shape[-1]), h0=None)
+        _known[cell] = (constraint, *options), _core.Recurrence(parameters, options, latent)
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        pass  # the checks of the arguments explain
+    return False
