@@ -15,6 +15,7 @@ use crate::numbers::exponential::Exponential;
 use crate::numbers::number::{Number, c32, c64};
 use crate::numbers::scalar::Scalar;
 use crate::operator::Operator;
+use crate::rnn::weights::StepWeights;
 use crate::rnn::{self, Recurrence, Sequence, SequenceGradients, States, Trace};
 use crate::threads::Context;
 use crate::wy;
@@ -71,7 +72,7 @@ compiled! {
         fn compact_wy(context: &mut Context<'_>, w: &Operator<'_, Self>, v: &mut [Self], t: &mut [Self], s: &mut [Self])
             -> Result<()> = wy::write;
         fn rnn(context: &mut Context<'_>, sequence: &Sequence<'_, Self>, states: States<'_, Self>, save: bool,
-            prepared: Option<&Recurrence<Self>>) -> Result<rnn::Saved<Self>> = rnn::forward::run;
+            prepared: Option<&StepWeights<Self>>) -> Result<rnn::Saved<Self>> = rnn::forward::run;
         fn rnn_backward(context: &mut Context<'_>, sequence: &Sequence<'_, Self>, trace: Trace<'_, Self>,
             cotangents: rnn::Cotangents<'_, Self>, gradients: SequenceGradients<'_, Self>) -> Result<()>
             = rnn::backward::run;

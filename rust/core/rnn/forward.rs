@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::ptr::null_mut;
 
 use super::plan::{Layout, Plan};
-use super::recurrence::Recurrence;
 use super::sequence::Sequence;
-use super::transition::{Transition, TransitionFactors};
+use super::transition::TransitionFactors;
+use super::weights::StepWeights;
 use crate::apply;
 use crate::arrays::lengths::{self, product};
 use crate::arrays::stack::{Stack, StackMut};
@@ -20,7 +20,6 @@ use crate::simd::epilogue::{Step, Store};
 use crate::simd::fetch::Fetch;
 use crate::simd::gemm::gemm;
 use crate::simd::isa::InstructionSet;
-use crate::simd::pack::{Packed, pack};
 use crate::simd::vector::copy_columns;
 use crate::threads::Context;
 
@@ -102,7 +101,7 @@ pub(crate) fn run<T: Scalar>(
     sequence: &Sequence<'_, T>,
     States { h, mut last, tape }: States<'_, T>,
     save: bool,
-    prepared: Option<&Recurrence<T>>,
+    prepared: Option<&StepWeights<T>>,
 ) -> Result<Saved<T>> {
     let (w, steps, layout) = (&sequence.operator, &sequence.steps, sequence.layout()?);
     let (count, n, rows) = (w.count(), w.n(), steps.rows());
@@ -148,19 +147,16 @@ pub(crate) fn run<T: Scalar>(
         let own = if save && tape.is_none() { product(&[rows, layout.width]).unwrap_or(usize::MAX) } else { 0 };
         let mut own = Buffer::scratch(own)?;
         let tape = tape.or_else(|| (!own.is_empty()).then_some(&mut own[..]));
-        let mut factors = None;
-        if let Some(prepared) = prepared {
-            states(prepared.isa, context, &plan, Some(&prepared.transition), &prepared.inputs, h, tape)?;
+        let is_ready = is_single || prepared.is_some();
+        let factors = if is_ready { None } else { Some(TransitionFactors::new(context, &plan)?) };
+        let weights;
+        let weights = if let Some(prepared) = prepared {
+            prepared
         } else {
-            let isa = context.isa;
-            if !is_single {
-                factors = Some(TransitionFactors::new(context, &plan)?);
-            }
-            let transition = factors.as_ref().map(|factors| factors.transition(isa, n, plan.w.adjoint)).transpose()?;
-            // SAFETY: V and b are the sequence's.
-            let inputs = unsafe { pack(isa, n, &plan.input_parts()) }?;
-            states(isa, context, &plan, transition.as_ref(), &inputs, h, tape)?;
-        }
+            weights = StepWeights::new(context.isa, &plan, factors.as_ref())?;
+            &weights
+        };
+        states(context, &plan, weights, h, tape)?;
         if let Some(last) = last {
             plan.copy_last(h, last);
         }
@@ -180,24 +176,20 @@ fn applied<T: Scalar>(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> 
     Ok(Some(out))
 }
 
-/// The states of one problem, by weights packed for `isa`: those of `W` and `[V b]`. Without the first, `W h_0` stands in the
-/// place of `h_0`.
+/// The states of one problem.
 fn states<T: Scalar>(
-    isa: InstructionSet,
     context: &mut Context<'_>,
     plan: &Plan<'_, T>,
-    transition: Option<&Transition<T>>,
-    inputs: &Packed<T>,
+    weights: &StepWeights<T>,
     h: &mut [T],
     tape: Option<&mut [T]>,
 ) -> Result<()> {
     let (n, rows) = (plan.n(), plan.steps.rows());
     let (slices, parts, steps) = (plan.slices(), plan.parts(), plan.steps.count());
     let run = ForwardRun {
-        isa,
+        isa: weights.isa,
         plan,
-        transition,
-        inputs,
+        weights,
         zeros: Buffer::zeroed(n)?,
         at_once: plan.projected_at_once(),
         h: ViewMut::of(h, n, rows),
@@ -227,10 +219,7 @@ fn states<T: Scalar>(
 struct ForwardRun<'a, T: Scalar> {
     isa: InstructionSet,
     plan: &'a Plan<'a, T>,
-    /// Absent where `W h_0` stands in the place of `h_0`.
-    transition: Option<&'a Transition<T>>,
-    /// `[V b]`.
-    inputs: &'a Packed<T>,
+    weights: &'a StepWeights<T>,
     zeros: Buffer<T>,
     /// Steps whose input is projected in one product, before the first of them. If 1, a step projects its own input.
     at_once: usize,
@@ -281,7 +270,13 @@ impl<T: Scalar> ForwardRun<'_, T> {
             rows += count;
         }
         let out = ViewMut::of(&mut workspace.projected, range.len(), rows);
-        gemm(self.isa, (range.len(), rows), self.inputs.weights_from(range.start), raw.read(), &Store::new(out));
+        gemm(
+            self.isa,
+            (range.len(), rows),
+            self.weights.inputs.weights_from(range.start),
+            raw.read(),
+            &Store::new(out),
+        );
         workspace.used = 0;
     }
 
@@ -322,7 +317,7 @@ impl<T: Scalar> ForwardRun<'_, T> {
             let [inputs_width, ones] = self.plan.input_widths();
             let raw = ViewMut::of(&mut workspace.raw, inputs_width + ones, count);
             copy_columns(self.isa, (inputs_width, count), now, raw, x.at(steps, following, slice, d));
-            inputs = [self.inputs.weights_from(begin), raw.read()];
+            inputs = [self.weights.inputs.weights_from(begin), raw.read()];
         }
         let step = Step {
             out: out.from(begin, 0),
@@ -331,7 +326,7 @@ impl<T: Scalar> ForwardRun<'_, T> {
             activation: *activation,
             fetch: Fetch::new(self.h.at(begin, next), [0; 2], [1; 2], count * range.len()),
         };
-        if let Some(transition) = self.transition {
+        if let Some(transition) = &self.weights.transition {
             let z = match self.tape {
                 Some(tape) => tape.part(row, row + count),
                 None => ViewMut::of(&mut workspace.z, padded::<T>(rank), count),

@@ -22,6 +22,7 @@ mod sequence;
 mod steps;
 mod sums;
 mod transition;
+pub(crate) mod weights;
 
 pub use backward::{Cotangents, Trace, backward};
 pub use forward::{Saved, States, forward, forward_and_save};

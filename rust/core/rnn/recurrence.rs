@@ -1,13 +1,12 @@
 //! A recurrence whose weights are packed once, for steps whose inputs arrive one at a time and for sequences with the same
 //! parameters: `h_t = phi(W h_{t-1} + V x_t + b)`.
 
-use std::fmt;
 use std::ptr::null_mut;
 
 use super::forward::States;
-use super::plan::Plan;
 use super::sequence::Sequence;
-use super::transition::{Transition, TransitionFactors};
+use super::transition::TransitionFactors;
+use super::weights::StepWeights;
 use crate::arrays::lengths;
 use crate::arrays::view::{View, ViewMut};
 use crate::error::{Error, Result};
@@ -16,8 +15,6 @@ use crate::numbers::scalar::Scalar;
 use crate::simd::activation::Activation;
 use crate::simd::epilogue::Step;
 use crate::simd::fetch::Fetch;
-use crate::simd::isa::InstructionSet;
-use crate::simd::pack::{Packed, pack};
 use crate::simd::vector::copy_columns;
 use crate::threads::Context;
 
@@ -25,25 +22,12 @@ use crate::threads::Context;
 const STEPS: usize = 1 << 20;
 
 /// `W`, `V`, `b` and `phi`, owned and ready for a step.
+#[derive(Debug)]
 pub struct Recurrence<T: Scalar> {
-    /// For which weights are packed.
-    pub(super) isa: InstructionSet,
-    n: usize,
-    d: usize,
-    pub(super) transition: Transition<T>,
-    /// `[V b]`, and how many columns each of the two has. Without `V` inputs are added as they are.
-    pub(super) inputs: Packed<T>,
-    widths: [usize; 2],
-    is_projected: bool,
+    weights: StepWeights<T>,
     /// Its bias stands beside it.
     activation: Activation<'static, T>,
     activation_bias: Vec<T::Real>,
-}
-
-impl<T: Scalar> fmt::Debug for Recurrence<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recurrence").field("n", &self.n).field("d", &self.d).finish_non_exhaustive()
-    }
 }
 
 impl<T: Scalar> Recurrence<T> {
@@ -65,16 +49,7 @@ impl<T: Scalar> Recurrence<T> {
     /// [`forward`](super::forward()) for a sequence whose operator, `V` and `b` are those that this was made of. Refuses one of
     /// other sizes or another method.
     pub fn run(&self, context: &mut Context<'_>, sequence: &Sequence<'_, T>, states: States<'_, T>) -> Result<()> {
-        T::rnn(context, sequence, states, false, Some(self)).map(drop)
-    }
-
-    /// Refuses a sequence of `count` problems like this one whose weights have other sizes.
-    pub(super) fn check(&self, plan: &Plan<'_, T>, count: usize) -> Result<()> {
-        let sizes = (plan.n(), plan.d, plan.input_widths(), plan.input_weight.is_some(), plan.layout.rank);
-        if count == 1 && sizes == (self.n, self.d, self.widths, self.is_projected, self.transition.rank()) {
-            return Ok(());
-        }
-        Err(Error::InvalidArgument("prepared for another sequence".to_owned()))
+        T::rnn(context, sequence, states, false, Some(&self.weights)).map(drop)
     }
 
     /// [`Recurrence::new`], to be compiled for each type.
@@ -85,17 +60,10 @@ impl<T: Scalar> Recurrence<T> {
         }
         sequence.check_activation()?;
         sequence.check()?;
-        let (plan, isa) = (sequence.plan(sequence.layout_for(rows)?, 0), context.isa);
-        let transition = TransitionFactors::new(context, &plan)?.transition(isa, w.n(), w.is_adjoint())?;
+        let plan = sequence.plan(sequence.layout_for(rows)?, 0);
+        let factors = TransitionFactors::new(context, &plan)?;
         Ok(Self {
-            isa,
-            n: w.n(),
-            d: sequence.d,
-            transition,
-            // SAFETY: V and b are the sequence's.
-            inputs: unsafe { pack(isa, w.n(), &plan.input_parts()) }?,
-            widths: plan.input_widths(),
-            is_projected: plan.input_weight.is_some(),
+            weights: StepWeights::new(context.isa, &plan, Some(&factors))?,
             activation: plan.activation.with_bias(&[]),
             activation_bias: plan.activation.bias().map_or(Vec::new(), <[_]>::to_vec),
         })
@@ -103,20 +71,21 @@ impl<T: Scalar> Recurrence<T> {
 
     /// [`Recurrence::step`], to be compiled for each type.
     pub(crate) fn advance(&self, x: &[T], h: &[T], out: &mut [T]) -> Result<()> {
-        let (n, d, isa) = (self.n, self.d, self.isa);
+        let weights = &self.weights;
+        let (n, d, isa) = (weights.n, weights.d, weights.isa);
         let batch = h.len() / n;
         lengths::require(1, &[("x", Some(x.len()), &[batch, d]), ("h", Some(h.len()), &[batch, n])])?;
         lengths::require(1, &[("out", Some(out.len()), &[batch, n])])?;
-        let [inputs, ones] = self.widths;
+        let [inputs, ones] = weights.widths;
         let mut raw = Buffer::scratch(batch * (inputs + ones))?;
         raw.fill(T::ONE);
-        let ld = padded::<T>(self.transition.rank());
+        let ld = padded::<T>(weights.rank());
         let mut z = Buffer::zeroed(batch * ld)?;
         let (x, h, out) = (View::of(x, d, batch), View::of(h, n, batch), ViewMut::of(out, n, batch));
         let step = Step {
             out,
             previous: View::none(),
-            input: if self.is_projected { View::none() } else { x },
+            input: if weights.is_projected { View::none() } else { x },
             activation: self.activation.with_bias(&self.activation_bias),
             fetch: Fetch::none(),
         };
@@ -124,8 +93,10 @@ impl<T: Scalar> Recurrence<T> {
         // SAFETY: rows of n numbers each, of `raw` as many as `[V b]` has columns, and of `z` as many as P has.
         unsafe {
             copy_columns(isa, (inputs, batch), x, raw, x);
-            let inputs = [self.inputs.weights(), raw.read()];
-            self.transition.advance(isa, 0..n, h, ViewMut::of(&mut z, ld, batch), inputs, step);
+            let inputs = [weights.inputs.weights(), raw.read()];
+            if let Some(transition) = &weights.transition {
+                transition.advance(isa, 0..n, h, ViewMut::of(&mut z, ld, batch), inputs, step);
+            }
             (0..batch).for_each(|b| step.activation.rest(isa, out.at(0, b), n, null_mut()));
         }
         Ok(())

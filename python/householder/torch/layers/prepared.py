@@ -73,7 +73,13 @@ def sequence(
 
 
 def _is_ordinary(inputs: RnnInputs[Tensor]) -> bool:
-    return route() is EAGER and inputs.u.is_cpu
+    if route() is not EAGER or not inputs.u.is_cpu:
+        return False
+    if torch.is_grad_enabled():
+        for tensor in inputs:
+            if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+                return False
+    return True
 
 
 def _computed(

@@ -114,7 +114,7 @@ class RecurrentCell(base.Layer):
                 return h.unsqueeze(0), h.clone()
         u: Tensor = self.reflections
         inputs, options = self._arguments(u, x, hx, batch_sizes, reverse)
-        if batch_sizes is None and not _needs_gradients(inputs):
+        if batch_sizes is None and not (u.requires_grad and torch.is_grad_enabled()):
             result = prepared.sequence(self, self.constraint, inputs, options)
             if result is not None:
                 return result
@@ -139,7 +139,7 @@ class RecurrentCell(base.Layer):
     def _without_gradients(self, x: Tensor, hx: Tensor | None) -> Tensor | None:
         """Take one step; None if it needs gradients, checks, conversion or another route."""
         inputs, options = self._arguments(self.reflections, x, hx)  # with the latent u
-        if _needs_gradients(inputs):
+        if torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in inputs):
             return None
         h = prepared.step(self, self.constraint, inputs, options)
         if h is None:
@@ -203,10 +203,6 @@ class RecurrentCell(base.Layer):
         """Show sizes and names."""
         sizes = f"{self.input_size}, {self.hidden_size}, num_reflections={self.num_reflections}"
         return f"{sizes}, nonlinearity={self.nonlinearity!r}, bias={self.bias is not None}"
-
-
-def _needs_gradients(inputs: RnnInputs[Tensor]) -> bool:
-    return torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in inputs)
 
 
 def _uniform_(tensor: Tensor, bound: float) -> None:
