@@ -3,6 +3,7 @@
 import operator
 import re
 from collections.abc import Collection, Mapping
+from functools import cache
 from itertools import accumulate
 from numbers import Real
 
@@ -26,9 +27,15 @@ def reflections(
     if m < 1 or n < 1 or (most and m > n):
         advice = "; Reflections(u, columns='full') take any number" if m > n > 0 else ""
         raise ValueError(f"u has shape {shape}, expected (..., n, m) with 1 <= m{most}{advice}{_are_swapped(u, h)}")
-    if m == n and most and not has_tau and "complex" in str(u.dtype):
+    if m == n and most and not has_tau and _is_complex(u.dtype):
         raise ValueError(f"complex u has shape {shape}, expected m <= n - 1; phases (n,) supply the rest of U(n)")
     return n, m
+
+
+@cache
+def _is_complex(dtype: AnyDtype) -> bool:
+    """Return whether a dtype of any library holds complex numbers; its text takes longer than a small call."""
+    return "complex" in str(dtype)
 
 
 def one_matrix(
