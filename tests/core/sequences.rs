@@ -282,11 +282,11 @@ fn what_is_prepared_for_sequences_has_the_same_bits() {
             for (adjoint, method) in [(false, None), (true, Some(Method::Wy)), (false, Some(Method::Dense))] {
                 let sequence = p.sequence(activation, adjoint, method);
                 with_each_instruction_set(|context| {
-                    let [mut once, mut again] = [vec![T::ZERO; sizes.iter().sum::<usize>() * n], Vec::new()];
+                    let mut once = vec![T::ZERO; sequence.steps.rows() * n];
                     rnn::forward(context, &sequence, States::new(&mut once)).unwrap();
                     let recurrence = Recurrence::for_sequences(context, &sequence).unwrap();
                     for _ in 0..2 {
-                        again = vec![T::ZERO; once.len()];
+                        let mut again = vec![T::ZERO; once.len()];
                         recurrence.run(context, &sequence, States::new(&mut again)).unwrap();
                         assert!(once == again, "{n} {m} {adjoint} {method:?}");
                     }
