@@ -3,7 +3,6 @@
 import operator
 import re
 from collections.abc import Collection, Mapping
-from functools import cache
 from itertools import accumulate
 from numbers import Real
 
@@ -32,10 +31,9 @@ def reflections(
     return n, m
 
 
-@cache
 def _is_complex(dtype: AnyDtype) -> bool:
-    """Return whether a dtype of any library holds complex numbers; its text takes longer than a small call."""
-    return "complex" in str(dtype)
+    """Return whether a dtype of any library is complex; NumPy's text of one takes longer than a small call."""
+    return dtype.kind == "c" if isinstance(dtype, np.dtype) else "complex" in str(dtype)
 
 
 def one_matrix(
