@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MAX_BATCH_ON_CALLER = 16
 """Up to this many sequences, a step does not wake other threads."""
 _MAX_STATES = 16
-"""Up to this many states for each reflection, a sequence takes long enough for its weights."""
+"""With more states for each reflection, preparing the weights is a small part of a sequence's time."""
 
 _known: WeakKeyDictionary[nn.Module, tuple[tuple[Any, ...], _core.Recurrence]] = WeakKeyDictionary()
 """The options of each cell, and the recurrence of its last parameters."""
@@ -60,9 +60,9 @@ def sequence(
 ) -> tuple[Tensor, Tensor] | None:
     """Return the results of the operation ``rnn`` for ``x (T, B, d)``, or None as :func:`step` does.
 
-    Long sequences are computed elsewhere, because their weights cost next to nothing.
+    Calls that need gradients, and long sequences, are computed elsewhere.
     """
-    if not _is_ordinary(inputs) or inputs.x.dim() != 3:
+    if needs_gradients(inputs) or not _is_ordinary(inputs) or inputs.x.dim() != 3:
         return None
     x, (n, m), (steps, batch) = inputs.x, inputs.u.shape, inputs.x.shape[:2]
     if not 1 < steps <= _MAX_STATES * m // max(batch, 1):
@@ -72,14 +72,17 @@ def sequence(
     return (h, last) if is_written else None
 
 
-def _is_ordinary(inputs: RnnInputs[Tensor]) -> bool:
-    if route() is not EAGER or not inputs.u.is_cpu:
-        return False
+def needs_gradients(inputs: RnnInputs[Tensor]) -> bool:
+    """Return whether autograd records a call; a loop, because a generator takes longer than a small step."""
     if torch.is_grad_enabled():
         for tensor in inputs:
             if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-                return False
-    return True
+                return True
+    return False
+
+
+def _is_ordinary(inputs: RnnInputs[Tensor]) -> bool:
+    return route() is EAGER and inputs.u.is_cpu
 
 
 def _computed(

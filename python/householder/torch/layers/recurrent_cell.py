@@ -139,7 +139,7 @@ class RecurrentCell(base.Layer):
     def _without_gradients(self, x: Tensor, hx: Tensor | None) -> Tensor | None:
         """Take one step; None if it needs gradients, checks, conversion or another route."""
         inputs, options = self._arguments(self.reflections, x, hx)  # with the latent u
-        if torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in inputs):
+        if prepared.needs_gradients(inputs):
             return None
         h = prepared.step(self, self.constraint, inputs, options)
         if h is None:
