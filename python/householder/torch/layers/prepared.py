@@ -7,7 +7,7 @@ them takes less time than preparing the weights.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from householder.torch._ops.rnn import RnnInputs, RnnOptions
+
+    StatesT = TypeVar("StatesT")
+    Attempt = tuple[NotImplementedType | bool, StatesT]
+    """Whether the parameters are the recurrence's, and memory that has the results if they are."""
 
 _MAX_BATCH_ON_CALLER = 16
 """Up to this many sequences, a step does not wake other threads."""
@@ -50,9 +54,12 @@ def step(cell: nn.Module, constraint: str, inputs: RnnInputs[Tensor], options: R
     x, h = inputs.x, inputs.h0
     if h is None or not _is_ordinary(inputs) or (x.shape[0] > _MAX_BATCH_ON_CALLER and x.dim() == 2):
         return None
-    following = torch.empty_like(h)
-    is_written = _computed(cell, constraint, inputs, options, lambda known: known.step_of(inputs, following))
-    return following if is_written else None
+
+    def computed(recurrence: _core.Recurrence) -> Attempt[Tensor]:
+        following = torch.empty_like(h)
+        return recurrence.step_of(inputs, following), following
+
+    return _by_recurrence(cell, constraint, inputs, options, computed)
 
 
 def sequence(
@@ -64,12 +71,15 @@ def sequence(
     """
     if needs_gradients(inputs) or not _is_ordinary(inputs) or inputs.x.dim() != 3:
         return None
-    x, (n, m), (steps, batch) = inputs.x, inputs.u.shape, inputs.x.shape[:2]
+    x, (n, m), (steps, batch) = inputs.x, inputs.u.shape[-2:], inputs.x.shape[:2]
     if not 1 < steps <= _MAX_STATES * m // max(batch, 1):
         return None
-    h, last = x.new_empty(steps, batch, n), x.new_empty(batch, n)
-    is_written = _computed(cell, constraint, inputs, options, lambda known: known.run_of(inputs, options, h, last))
-    return (h, last) if is_written else None
+
+    def computed(recurrence: _core.Recurrence) -> Attempt[tuple[Tensor, Tensor]]:
+        results = x.new_empty(steps, batch, n), x.new_empty(batch, n)
+        return recurrence.run_of(inputs, options, *results), results
+
+    return _by_recurrence(cell, constraint, inputs, options, computed)
 
 
 def needs_gradients(inputs: RnnInputs[Tensor]) -> bool:
@@ -85,23 +95,25 @@ def _is_ordinary(inputs: RnnInputs[Tensor]) -> bool:
     return route() is EAGER and inputs.u.is_cpu
 
 
-def _computed(
+def _by_recurrence(
     cell: nn.Module,
     constraint: str,
     inputs: RnnInputs[Tensor],
     options: RnnOptions,
-    compute: Callable[[_core.Recurrence], NotImplementedType | bool],
-) -> bool:
-    """Return whether the recurrence of these parameters has computed; if not, it may do so at the next call."""
+    compute: Callable[[_core.Recurrence], Attempt[StatesT]],
+) -> StatesT | None:
+    """Return what the recurrence of these parameters computes; None at the first call with them, which makes it."""
     latent, x = inputs.u, inputs.x
     try:
         before, recurrence = _known.get(cell, ((), None))
         if recurrence is not None and before == (constraint, *options):
-            is_same = compute(recurrence)
-            if is_same is NotImplemented or is_same:
-                return is_same is True
+            is_same, results = compute(recurrence)
+            if is_same is NotImplemented:
+                return None
+            if is_same:
+                return results
         parameters = inputs._replace(u=constrain(latent, constraint), x=x.new_empty(0, 1, x.shape[-1]), h0=None)
         _known[cell] = (constraint, *options), _core.Recurrence(parameters, options, latent)
+        return None
     except (AttributeError, RuntimeError, TypeError, ValueError):
-        pass  # the checks of the arguments explain
-    return False
+        return None  # the checks of the arguments explain
