@@ -19,6 +19,7 @@ from benches.rivals import parametrized
 
 BATCH = 64
 OURS, FREE = "ht.Orthogonal, m = n / 8", "nn.Linear (not orthogonal)"
+STARTED = "nn.Linear, orthogonal start"
 LAYERS = {
     OURS: lambda n: ht.Orthogonal(n, bias=False, num_reflections=n // 8),
     "torch's orthogonal, matrix_exp": parametrized("matrix_exp"),
@@ -29,14 +30,25 @@ DEPTH, WIDTH = 5, 128
 """What one of both is while the other varies."""
 
 
-def network(kind, depth, n, nonlinearity=ht.OPLU):
+def with_orthogonal_start(n):
+    layer = nn.Linear(n, n, bias=False)
+    nn.init.orthogonal_(layer.weight)
+    return layer
+
+
+OF_GRADIENTS = {OURS: LAYERS[OURS], FREE: LAYERS[FREE], STARTED: with_orthogonal_start}
+"""Layers whose gradients are compared."""
+NAMES = {OURS: "ht.Orthogonal", FREE: "nn.Linear", STARTED: "nn.Linear, orthogonal start,"}
+
+
+def network(make, depth, n, nonlinearity=ht.OPLU):
     torch.manual_seed(0)
-    return nn.Sequential(*(nn.Sequential(LAYERS[kind](n), nonlinearity()) for _ in range(depth)))
+    return nn.Sequential(*(nn.Sequential(make(n), nonlinearity()) for _ in range(depth)))
 
 
 def step(kind, depth, n):
     """One step of training, as a call."""
-    model, x = network(kind, depth, n), torch.randn(BATCH, n)
+    model, x = network(LAYERS[kind], depth, n), torch.randn(BATCH, n)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
     def call():
@@ -49,7 +61,7 @@ def step(kind, depth, n):
 
 def gradient_norms(kind, nonlinearity, depth=100, n=128):
     """Norms of the gradients of a loss with respect to the inputs of all layers, last to first, over the last."""
-    model, states = network(kind, depth, n, nonlinearity), [torch.randn(BATCH, n, requires_grad=True)]
+    model, states = network(OF_GRADIENTS[kind], depth, n, nonlinearity), [torch.randn(BATCH, n, requires_grad=True)]
     for layer in model:
         states.append(layer(states[-1]))
     gradients = torch.autograd.grad(nn.functional.mse_loss(states[-1], torch.randn(BATCH, n)), states)
@@ -60,7 +72,7 @@ def gradient_norms(kind, nonlinearity, depth=100, n=128):
 def draw(times, depths, widths, path):
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(12, 4.6), layout="constrained")
     for axis, sizes, which, label in (
         (axes[0], depths, 0, f"layers L (n = {WIDTH})"),
         (axes[1], widths, 1, f"width n (L = {DEPTH})"),
@@ -73,14 +85,16 @@ def draw(times, depths, widths, path):
         axis.set(xlabel=label, ylabel="ms per step")
         axis.set_xticks(ticks, [str(tick) for tick in ticks])
         axis.minorticks_off()
-    axes[0].legend(fontsize=8)
-    for kind, nonlinearity in ((OURS, ht.OPLU), (OURS, nn.Tanh), (FREE, ht.OPLU), (FREE, nn.Tanh)):
+    axes[0].legend(fontsize=8, loc="upper left", bbox_to_anchor=(0, -0.2), frameon=False)
+    # Lines that lie on one another: a broad one below, dashes above.
+    broad, dashed = {"linewidth": 5, "alpha": 0.4}, {"linestyle": "--", "color": "black"}
+    looks = (broad, {}, dashed, {"linewidth": 3}, {"linestyle": ":"})
+    pairs = ((OURS, ht.OPLU), (OURS, nn.Tanh), (STARTED, ht.OPLU), (FREE, ht.OPLU), (FREE, nn.Tanh))
+    for (kind, nonlinearity), look in zip(pairs, looks, strict=True):
         norms = gradient_norms(kind, nonlinearity)
-        axes[2].semilogy(
-            norms.clamp(min=1e-12), label=f"{kind.partition(',')[0].partition(' ')[0]} + {nonlinearity.__name__}"
-        )
-    axes[2].set(xlabel="layers back from the last", ylabel="norm of the gradient, relative", ylim=(1e-12, 10))
-    axes[2].legend(fontsize=8)
+        axes[2].semilogy(norms, label=f"{NAMES[kind]} + {nonlinearity.__name__}", **look)
+    axes[2].set(xlabel="layers back from the last", ylabel="norm of the gradient, relative")
+    axes[2].legend(fontsize=8, loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2, frameon=False)
     figure.savefig(path, dpi=90)
 
 

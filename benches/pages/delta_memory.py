@@ -21,6 +21,12 @@ TOKENS = [256, 512, 1024, 2048, 4096]
 LARGEST = 1 << 29
 """Bytes at which a line ends."""
 WIDTH = 128
+LOOKS = (
+    {"marker": "o"},
+    {"marker": "s", "linewidth": 5, "markersize": 10, "alpha": 0.4},  # lies below the next
+    {"marker": "^", "linestyle": "--"},
+    {"marker": "D"},
+)
 
 
 def fallback(model, name):
@@ -63,14 +69,14 @@ def main():
     mpl.rcParams |= {"svg.hashsalt": "", "svg.fonttype": "none"}
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
-    for name, (gate, function) in lines().items():
+    for (name, (gate, function)), look in zip(lines().items(), LOOKS, strict=True):
         points = []
         for tokens in chosen.tokens:
             points.append((tokens, *kept(gate, function, tokens)))
             print(f"{name}, T = {tokens}: {points[-1][1]:,} bytes, operands {points[-1][2]:,}", flush=True)
             if points[-1][1] > LARGEST:
                 break
-        axes.plot([t for t, *_ in points], [size / 2**20 for _, size, _ in points], marker="o", label=name)
+        axes.plot([t for t, *_ in points], [size / 2**20 for _, size, _ in points], label=name, **look)
     axes.set(xscale="log", yscale="log", xlabel="tokens", ylabel="kept between the passes, MiB")
     axes.set_xticks(chosen.tokens, map(str, chosen.tokens), minor=False)
     axes.minorticks_off()

@@ -20,6 +20,10 @@ from householder_experiments.tasks.base import GENERATED
 
 _LEGEND_ROW = 0.25
 """Height of a line of the legend, in inches."""
+_MARKERS = "osD^vPX*"
+"""Shapes of the marks of models, because marks of near results lie on one another."""
+_FEWEST_FOR_A_BOX = 5
+"""Runs from which on quartiles say more than the runs themselves."""
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -77,13 +81,19 @@ def learning_curves(curves: Mapping[str, Curves], path: Path) -> None:
             _band(metric, training, color, faint=True)
         ends = [outcome.metric for outcome in group.outcomes]
         epochs = [outcome.epochs for outcome in group.outcomes]
-        metric.plot(epochs, ends, "o", color=color, markersize=4, clip_on=False)
-        metric.plot([], [], "o-", color=color, label=_labelled(label, group.outcomes))
+        marks = {
+            "color": color,
+            "marker": _MARKERS[number % len(_MARKERS)],
+            "markersize": 6,
+            "markeredgecolor": "white",
+        }
+        metric.plot(epochs, ends, linestyle="", clip_on=False, zorder=3, **marks)
+        metric.plot([], [], label=_labelled(label, group.outcomes), **marks)
     loss.set(xlabel="epoch", ylabel="training loss", yscale="log")
     metric.set(xlabel="epoch", ylabel=name)
     lines = ["faint: training, lines: validation"] if watched else ["lines: training"]
     if outcomes:
-        lines.append(f"dots: {outcomes[0].judged_on}")
+        lines.append(f"marks: {outcomes[0].judged_on}")
         _metric_axis(metric, name, outcomes[0])
     metric.set_title(", ".join(lines), fontsize="medium")
     for axes in (loss, metric):
@@ -94,7 +104,7 @@ def learning_curves(curves: Mapping[str, Curves], path: Path) -> None:
 
 
 def box_plot(metrics: Mapping[str, list[float]], outcome: Outcome, path: Path) -> None:
-    """Draw how final metrics are distributed: quartiles, range, and each run as a dot.
+    """Draw how final metrics are distributed: each run as a dot and, of five or more runs, quartiles and range.
 
     Parameters
     ----------
@@ -107,8 +117,9 @@ def box_plot(metrics: Mapping[str, list[float]], outcome: Outcome, path: Path) -
     """
     figure = new_figure(max(4, 1.1 * len(metrics)), 4.5)
     axes = figure.subplots()
-    axes.boxplot(list(metrics.values()), whis=(0, 100), widths=0.6)
     for place, values in enumerate(metrics.values(), start=1):
+        if len(values) >= _FEWEST_FOR_A_BOX:
+            axes.boxplot(values, positions=[place], whis=(0, 100), widths=0.6)
         across = np.linspace(-0.2, 0.2, len(values)) if len(values) > 1 else np.zeros(1)
         axes.plot(place + across, values, "o", color="C0", markersize=3, alpha=0.6)
     axes.set_xticks(range(1, len(metrics) + 1), list(metrics), rotation=30)
