@@ -1,5 +1,6 @@
 """What the tests of both distributions share: which of them run, and the command and scripts in processes."""
 
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,9 @@ from itertools import combinations
 import pytest
 
 from householder import _cuda, cli
+
+# Before torch is imported: where processes share cores, threads that spin while they wait take the time of others.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 @cache
