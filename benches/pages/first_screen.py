@@ -21,7 +21,7 @@ BARS = {
     "its memory": "memory of the delta rule",
 }
 """Rows by how they begin, and what they are called."""
-TITLE = "Time or memory of others, divided by ours"
+TITLE = "Time or memory of others, divided by ours (dashed line: equal), on a CPU unless marked"
 LEGEND = (("theirs", "torch's own or transformers"), ("rival", "the strongest rival"))
 WIDTH, ROW, BAR, LABEL = 740, 38, 14, 316
 STYLE = """

@@ -38,9 +38,16 @@ INSTALLATION = {
             "With Python 3.11 or later:",
         ),
         ("pip install '.[torch]'\n", "pip install 'householder[torch]'\n"),
+        ("The build takes about ten minutes on two cores and prints nothing meanwhile. Without", "Without"),
+        ("`pip install . ./experiments` also", "`pip install householder-experiments` also"),
     ],
     "docs/quickstart.md": [
         ("Install from a clone, with Python 3.11 or later and Rust 1.89 or later.", "You need Python 3.11 or later."),
+        (
+            "The first build takes about ten minutes on two cores and up to 4 GB of memory. pip prints nothing "
+            "meanwhile; `pip install -v` shows it.\n\n",
+            "",
+        ),
         ("pip install . ./experiments     # with", "pip install householder-experiments     # with"),
         ("# pip install '.[torch]'        # with", "# pip install 'householder[torch]'      # with"),
         ("# pip install .                 # NumPy", "# pip install householder               # NumPy"),
