@@ -11,10 +11,11 @@ from itertools import combinations
 
 import pytest
 
-from householder import _cuda, cli
-
-# Before torch is imported: where processes share cores, threads that spin while they wait take the time of others.
+# Read as torch and NumPy are loaded: where processes share cores, threads that spin while they wait take others' time.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from householder import _cuda, cli
 
 
 @cache
