@@ -11,7 +11,7 @@ import os
 import warnings
 
 VARIABLE = "HOUSEHOLDER_KERNELS"
-COST = "falling back to torch operations, several launches per time step. Results are the same."
+COST = "falling back to torch operations, which take more launches. Results are the same."
 
 _said: dict[tuple[str, str], object] = {}
 

@@ -105,6 +105,10 @@ class Library:
             results.append(result)
         return self.xp.concat([state, *reversed(ended)], axis=-2), self.xp.concat(results, axis=-2)
 
+    def add_product(self, a: AnyArray, first: AnyArray, second: AnyArray) -> AnyArray:
+        """Return ``a + first @ second`` for matrices in stacks of the same shape."""
+        return a + first @ second
+
     def inverse(self, triangle: AnyArray) -> AnyArray:
         """Invert ``striu(triangle) + I``: blocks along the diagonal, of twice the size in each round.
 
@@ -164,6 +168,10 @@ class TorchLibrary(Library):
     def split(self, a: AnyArray, sizes: Sequence[int], axis: int) -> Sequence[AnyArray]:
         parts: Sequence[AnyArray] = a.split(sizes, axis)
         return parts
+
+    def add_product(self, a: AnyArray, first: AnyArray, second: AnyArray) -> AnyArray:
+        stacks = (x.flatten(0, -3) for x in (a, first, second))
+        return self.xp.baddbmm(*stacks).view(a.shape)
 
     def solve(self, triangle: AnyArray, right: AnyArray, upper: bool) -> AnyArray:
         return self.xp.linalg.solve_triangular(triangle, right, upper=upper, unitriangular=True)

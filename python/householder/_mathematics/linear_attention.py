@@ -116,19 +116,20 @@ def _chunks(
     a zero would not remove if they were infinity or NaN; neither have derivatives of any order.
     """
     xp, size, steps, values = lib.xp, 1, q.shape[-2], v.shape[-1]
+    # Rows that multiply earlier keys, beside each other: one product serves all.
+    readers = xp.stack([q] if beta is None else [q, -beta * k], axis=-2)
     # Of queries and of T^-1, from the first to the second halves of blocks of each size.
     scores: list[AnyArray] = []
     factors: list[AnyArray] = []
     since, after = g, xp.zeros_like(g)  # sums of gates from the start of a block to each step, and after it to the end
     while size < steps:
-        k1, k2 = _halves(lib, k, size)
         (since1, since2), (after1, after2) = _halves(lib, since, size), _halves(lib, after, size)
-        earlier, decay = xp.matrix_transpose(k1 * xp.exp(after1)), xp.exp(since2)
-        scores.append((_halves(lib, q, size)[1] * decay) @ earlier)
+        earlier = xp.matrix_transpose(_half(lib, k, 0, size) * xp.exp(after1))
+        products = _products(lib, _half(lib, readers, 1, size, -3), xp.exp(since2), earlier)
+        scores.append(products[0])
         if beta is not None:
-            of_second = [_second(lib, factor, scores[-1].shape[-3]) for factor in factors]
-            of_keys = (_halves(lib, beta, size)[1] * decay * k2) @ earlier
-            factors.append(_substitute(lib, of_second, of_keys))
+            inner = [_half(lib, factor, 1, size >> (i + 1), -3) for i, factor in enumerate(factors)]
+            factors.append(_substitute(lib, inner, products[1]))
         after = xp.reshape(xp.concat([after1 + since2[..., -1:, :], after2], axis=-2), g.shape)
         since = xp.reshape(xp.concat([since1, since1[..., -1:, :] + since2], axis=-2), g.shape)
         size *= 2
@@ -137,15 +138,22 @@ def _chunks(
     if beta is None:
         written, erased = v, None
     else:
-        both = _substitute(lib, factors, beta * xp.concat([v, k * from_start], axis=-1))
+        both = _substitute(lib, factors, beta * xp.concat([v, -from_start * k], axis=-1))
         written, erased = both[..., :values], both[..., values:]
     states = _states(lib, state, decay, writing, written, erased)
-    d = written if erased is None else written - erased @ states
-    o = (q * from_start) @ states + xp.sum(q * k, axis=-1, keepdims=True) * d
+    d = written if erased is None else lib.add_product(written, erased, states)
+    o = lib.add_product(xp.sum(q * k, axis=-1, keepdims=True) * d, q * from_start, states)
     for i, of_queries in enumerate(scores):
-        o = o + xp.reshape(_padded(lib, of_queries @ _halves(lib, d, 2**i)[0], 2**i, 0), o.shape)
+        o = _add_to_second(lib, o, of_queries, d, 2**i)
     decay, states, writing, d = (x[:, :, -1, ...] for x in (decay, states, writing, d))
-    return o, decay * states + writing @ d
+    return o, lib.add_product(decay * states, writing, d)
+
+
+def _products(lib: Library, readers: AnyArray, decay: AnyArray, earlier: AnyArray) -> Sequence[AnyArray]:
+    """Multiply the decayed rows of each of the readers, ``(.., size, readers, K)``, by ``earlier (.., K, size)``."""
+    *blocks, size, count, keys = readers.shape
+    rows = lib.xp.reshape(readers * decay[..., None, :], (*blocks, size * count, keys))
+    return lib.unstack(lib.xp.reshape(rows @ earlier, (*blocks, size, count, size)), -2)
 
 
 def _states(
@@ -158,10 +166,11 @@ def _states(
     decay, writing, written = (x[:, :, :-1, :, :] for x in (decay, writing, written))
     transitions = decay
     if erased is not None:
-        transitions = decay * lib.eye(writing.shape[-2], decay) - writing @ erased[:, :, :-1, :, :]
+        kept = decay * lib.eye(writing.shape[-2], decay)
+        transitions = lib.add_product(kept, writing, erased[:, :, :-1, :, :])
 
     def advance(s: AnyArray, transition: AnyArray, addition: AnyArray) -> tuple[AnyArray, AnyArray]:
-        s = (transition * s if erased is None else transition @ s) + addition
+        s = transition * s + addition if erased is None else lib.add_product(addition, transition, s)
         return s, s
 
     _, others = lib.scan(advance, state, [transitions, writing @ written], 2, False)
@@ -171,21 +180,30 @@ def _states(
 def _substitute(lib: Library, factors: Sequence[AnyArray], rows: AnyArray) -> AnyArray:
     """Multiply rows by the inverse of a triangle, given as its factors."""
     for i, factor in enumerate(factors):
-        first, second = _halves(lib, rows, 2**i)
-        rows = lib.xp.reshape(lib.xp.concat([first, second - factor @ first], axis=-2), rows.shape)
+        rows = _add_to_second(lib, rows, factor, rows, 2**i)
     return rows
 
 
-def _halves(lib: Library, x: AnyArray, size: int) -> Sequence[AnyArray]:
-    """Cut rows into blocks of ``2 size``; return the first and the second halves of all blocks."""
-    return lib.unstack(lib.xp.reshape(x, (*x.shape[:-2], x.shape[-2] // (2 * size), 2, size, x.shape[-1])), -3)
+def _add_to_second(lib: Library, rows: AnyArray, factor: AnyArray, earlier: AnyArray, size: int) -> AnyArray:
+    """Add to the second halves of blocks of ``2 size`` the products of a factor and the first halves of ``earlier``."""
+    first, second = _halves(lib, rows, size)
+    second = lib.add_product(second, factor, _half(lib, earlier, 0, size))
+    return lib.xp.reshape(lib.xp.concat([first, second], axis=-2), rows.shape)
 
 
-def _second(lib: Library, factor: AnyArray, blocks: int) -> AnyArray:
-    """Return the parts of a factor, ``(.., size, size)`` for each block, that are in second halves of larger blocks."""
-    parts = factor.shape[-3] // (2 * blocks)
-    split = lib.xp.reshape(factor, (*factor.shape[:-3], blocks, 2, parts, *factor.shape[-2:]))
-    return lib.unstack(split, -4)[1]
+def _halves(lib: Library, rows: AnyArray, size: int) -> Sequence[AnyArray]:
+    """Return the first and the second halves of blocks of ``2 size`` rows."""
+    return lib.unstack(_blocks(lib, rows, size, -2), -3)
+
+
+def _half(lib: Library, x: AnyArray, half: int, size: int, axis: int = -2) -> AnyArray:
+    """Return the first halves, 0, or the second ones, 1, of blocks of ``2 size`` along an axis."""
+    return _blocks(lib, x, size, axis)[..., half, *[slice(None)] * -axis]
+
+
+def _blocks(lib: Library, x: AnyArray, size: int, axis: int) -> AnyArray:
+    """Cut an axis into blocks of two halves, ``(.., blocks, 2, size, ..)``."""
+    return lib.xp.reshape(x, (*x.shape[:axis], x.shape[axis] // (2 * size), 2, size, *x.shape[axis:][1:]))
 
 
 def _padded(lib: Library, x: AnyArray, before: int, after: int) -> AnyArray:

@@ -83,6 +83,7 @@ class DeltaRule(Operation):
         DeltaRuleSaved,
     )
     differentiable = _OPERANDS
+    recomputes = True  # autograd would hold forty times the memory of keys
 
     def expression(
         self, library: Library, inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions

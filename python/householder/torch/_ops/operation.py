@@ -93,6 +93,8 @@ class Operation:
     """Whether it is linear in its second input. If only that needs a gradient, the adjoint alone computes it."""
     is_loop: ClassVar[bool] = False
     """Whether the expression is a loop over steps, which compilers would unroll."""
+    recomputes: ClassVar[bool] = False
+    """Whether the backward pass on devices without kernels computes the expression again, to hold the inputs alone."""
     has_cuda: ClassVar[bool] = False
     """Whether CUDA has kernels."""
     has_flops: ClassVar[bool] = False

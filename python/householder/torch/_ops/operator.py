@@ -1,20 +1,21 @@
 """How an operation is called: every route to it, once for all.
 
 From an :class:`~householder.torch._ops.operation.Operation` follow two operators of torch's dispatcher, ``name`` and
-``name_backward``, with what runs on each device (``dispatcher.py``), and three ``autograd.Function`` classes:
+``name_backward``, with what runs on each device (``dispatcher.py``), and four ``autograd.Function`` classes:
 
 * ``_Eager`` has the least overhead and serves ordinary calls;
+* ``_Recomputed`` serves ordinary calls on devices without kernels, where autograd's record would take much memory;
 * ``_General`` has a ``setup_context`` and a vmap rule, which derivatives of ``torch.func`` require;
 * ``_Derivative`` is the backward pass as a differentiable function, whose own backward is the expression's.
 
 Each operation has subclasses of them, because profiles and graphs show their names.
 
-Note [Three Functions]. Compiled and exported calls, and direct calls of the dispatcher's operators, have the same
+Note [Four Functions]. Compiled and exported calls, and direct calls of the dispatcher's operators, have the same
 gradients by ``torch.library.register_autograd``. There a tensor represents what is saved between the passes; see
 ``rust/torch/saved.rs``. Eager calls do without, because it adds 15 to 20 us to a training step.
 
 Forward mode takes the expression itself, because that has every derivative. So do devices without kernels: autograd
-then records the expression, and nothing is computed twice.
+then records the expression, and nothing is computed twice. The exception are operations that recompute.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from householder.torch._ops.operation import (
     Results,
     Saved,
 )
-from householder.torch._ops.route import COMPILED, EAGER, EXPRESSION, NATIVE, OBSERVED, TRANSFORMED, route
+from householder.torch._ops.route import COMPILED, EAGER, EXPRESSION, NATIVE, OBSERVED, RECORDED, TRANSFORMED, route
 from householder.torch._ops.saved import save
 from householder.torch._ops.signature import Signature
 
@@ -58,7 +59,8 @@ class Operator:
 
     def __init__(self, operation: Operation) -> None:
         self.operation, self.signature = operation, Signature(operation)
-        self._eager, self._general, self._derivative = map(self._subclass, (_Eager, _General, _Derivative))
+        functions = _Eager, _Recomputed, _General, _Derivative
+        self._eager, self._recomputed, self._general, self._derivative = map(self._subclass, functions)
         self.kernels = Kernels(operation, self.signature)
         of_gradients = self._derivative.pull_back, self._derivative.setup_context
         self.kernels.define((self._operator_backward, self._set_up), of_gradients)
@@ -90,12 +92,16 @@ class Operator:
     def __call__(self, inputs: Inputs, options: Options) -> Results:
         """Compute by the route that the active transforms allow."""
         current = route()
-        if current is EXPRESSION or lacks_kernel(self.operation, inputs, options, current):
+        if current is EXPRESSION:
+            return self.expression(inputs, options)
+        needs_grad = [tensor is not None and tensor.requires_grad for tensor in inputs]
+        needs_graph = torch.is_grad_enabled() and any(needs_grad)
+        if lacks_kernel(self.operation, inputs, options, current):
+            if needs_graph and self.operation.recomputes and current not in RECORDED:
+                return self._recomputed.apply(*inputs, options)
             return self.expression(inputs, options)
         if current is TRANSFORMED:
             return self._general.apply(*self.signature.join_forward(inputs, False, options))
-        needs_grad = [tensor is not None and tensor.requires_grad for tensor in inputs]
-        needs_graph = torch.is_grad_enabled() and any(needs_grad)
         if current is COMPILED:
             saves = needs_graph and inputs[0].is_cpu and not torch.compiler.is_exporting()
             saves = saves and not (self.operation.is_linear and self.needs_adjoint_alone(needs_grad))
@@ -197,7 +203,7 @@ class Operator:
 
 
 class _Eager(Function):
-    """Ordinary calls, ``apply(*inputs, options)``, with the least overhead: see Note [Three Functions]."""
+    """Ordinary calls, ``apply(*inputs, options)``, with the least overhead: see Note [Four Functions]."""
 
     operator: ClassVar[Operator]
 
@@ -224,8 +230,30 @@ class _Eager(Function):
         inputs = operation.inputs_type(*tensors[:count])
         needs_grad = operation.inputs_type(*ctx.needs_input_grad[:count])
         saved = operation.saved_type(*tensors[count:], getattr(handle, "saved", None))
-        gradients = cls.operator.gradients(inputs, saved, operation.grads_type(*grads), needs_grad, ctx.options)
+        gradients = cls.pull_back(inputs, saved, operation.grads_type(*grads), needs_grad, ctx.options)
         return *gradients, *(None,) * (len(ctx.needs_input_grad) - len(gradients))
+
+    @classmethod
+    def pull_back(cls, *arguments: OperatorArgument) -> Sequence[Tensor | None]:
+        """Return the gradients; the arguments are those of :class:`BackwardArguments`."""
+        return cls.operator.gradients(*arguments)
+
+
+class _Recomputed(_Eager):
+    """Ordinary calls on devices without kernels: the expression, and once more in the backward pass."""
+
+    @classmethod
+    def forward(cls, ctx: Context, *arguments: OperatorArgument) -> Results:
+        *tensors, options = arguments
+        operation = cls.operator.operation
+        inputs = operation.inputs_type(*tensors)
+        save(ctx, inputs, operation.saved_type(), options)
+        return cls.operator.expression(inputs, options)
+
+    @classmethod
+    def pull_back(cls, *arguments: OperatorArgument) -> Sequence[Tensor | None]:
+        inputs, _, grads, needs_grad, options = arguments
+        return gradients_of_expression(cls.operator.operation, inputs, grads, needs_grad, options)
 
 
 class _General(_Eager):

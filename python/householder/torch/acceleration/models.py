@@ -21,8 +21,12 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
 
     Linear attention: layers of Qwen3-Next, Qwen3.5, OLMo hybrid, Kimi Linear and every other model of ``transformers``
     that calls the same fallback functions change in place. So do those of models with Mamba-2: Nemotron-H, Granite 4,
-    Falcon-H1, Bamba, Zamba2 and Mamba-2 itself. Other models do not change. On other devices than the CPU, layers
-    compute as before. Packed sequences are refused or computed as before, too.
+    Falcon-H1, Bamba, Zamba2 and Mamba-2 itself. Other models do not change. Packed sequences are refused or computed
+    as before.
+
+    On other devices than the CPU, the delta rule is ours where it takes fewer operations: with more than 1,088 tokens,
+    and in Kimi Linear's kind with any number. All else computes as before there, and so does everything if transformers
+    has imported flash-linear-attention or ``kernels``.
 
     Adapters: HRA layers of ``peft``, linear and convolutional, with or without Gram-Schmidt, apply their reflections
     and form no matrix, on every device. If you add adapters later, call this function again.

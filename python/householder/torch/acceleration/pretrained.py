@@ -1,4 +1,4 @@
-"""Recurrences of models of ``transformers``, computed by our functions on the CPU.
+"""Recurrences of models of ``transformers``, computed by our functions on the CPU, and elsewhere where that gains.
 
 Where a model has no kernels, its layers call fallback functions. Qwen3-Next and its kind hold them as attributes of a
 layer, which are replaced there. Others are globals of the module of the layer's class. Such a global is replaced once
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from householder.torch._base.dtypes import fitting
 from householder.torch._ops.delta import DeltaRuleInputs
-from householder.torch.acceleration import mamba, subclasses
+from householder.torch.acceleration import devices, mamba, subclasses
 from householder.torch.functions.convolution import causal_convolution
 from householder.torch.functions.delta import run
 from householder.torch.functions.gated_norm import gated_norm
@@ -137,7 +137,8 @@ def _replace_gated_norm(kind: type[nn.Module]) -> None:
         silu = {"silu": True, "swish": True, "sigmoid": False}.get(getattr(self, "activation", ""))
         # In float64, these classes compute in float32.
         is_wide = torch.float64 in (hidden_states.dtype, self.weight.dtype)
-        if gate is None or silu is None or is_wide or not _current.accelerated or hidden_states.device.type != "cpu":
+        is_ours = _current.accelerated and devices.is_ours(hidden_states)
+        if gate is None or silu is None or is_wide or not is_ours:
             return before(self, hidden_states, gate)
         return gated_norm(hidden_states, gate, self.weight, epsilon=self.variance_epsilon, silu=silu)
 
@@ -145,14 +146,15 @@ def _replace_gated_norm(kind: type[nn.Module]) -> None:
 
 
 class ReplacedFunction:
-    """A function of ``transformers``, computed by ours on the CPU."""
+    """A function of ``transformers``, computed by ours on the CPU, and elsewhere from a number of tokens on."""
 
-    def __init__(self, before: AnyFunction, ours: AnyFunction) -> None:
-        self.before, self.ours = before, ours
+    def __init__(self, before: AnyFunction, ours: AnyFunction, least_tokens: float = devices.NEVER) -> None:
+        self.before, self.ours, self.least_tokens = before, ours, least_tokens
 
     def __call__(self, *tensors: Tensor, **options: Argument) -> Any:
         """Return what the layer that calls expects."""
-        is_ours = tensors[0].device.type == "cpu" and all(options.get(name) is None for name in _PACKED)
+        is_packed = any(options.get(name) is not None for name in _PACKED)
+        is_ours = not is_packed and devices.is_ours(tensors[0], self.least_tokens)
         result = self.ours(*tensors, **options) if is_ours else NotImplemented
         return self.before(*tensors, **options) if result is NotImplemented else result
 
@@ -175,7 +177,11 @@ class AcceleratedRecurrence(subclasses.Accelerated):
         for name in functions_of(before):
             function = getattr(module, name)
             if not isinstance(function, ReplacedGlobal):
-                setattr(module, name, ReplacedGlobal(function, (_GLOBALS | _CONVOLUTIONS)[name]))
+                setattr(
+                    module,
+                    name,
+                    ReplacedGlobal(function, (_GLOBALS | _CONVOLUTIONS)[name], devices.least_tokens_of(name)),
+                )
         for name, kind in vars(module).items():
             if name.endswith("RMSNormGated"):
                 _replace_gated_norm(kind)
@@ -214,7 +220,9 @@ def replace_attributes(layer: nn.Module) -> list[str]:
     """Replace the functions that the layer has as attributes, and return their names."""
     functions = {name: vars(layer).get(name) for name in _ATTRIBUTES}
     replaced = {
-        name: ReplacedFunction(function, _delta_rule) for name, function in functions.items() if callable(function)
+        name: ReplacedFunction(function, _delta_rule, devices.least_tokens_of(name))
+        for name, function in functions.items()
+        if callable(function)
     }
     vars(layer).update(replaced)
     return list(replaced)

@@ -1,0 +1,46 @@
+"""Which calls of accelerated layers our functions compute: all on the CPU, and on other devices those that gain there.
+
+Without kernels, a call is as many launches as its expression has operations. ``python -m benches.pages.operations``
+counts them beside those of transformers.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING
+
+from householder.torch._base import undocumented
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NEVER = math.inf
+
+_LEAST_TOKENS = {
+    "chunk_gated_delta_rule": 1089,
+    "torch_chunk_gated_delta_rule": 1089,
+    "chunk_kimi_delta_attention": 1,
+}
+"""Tokens from which our expression takes fewer operations than a function of transformers, with and without gradients.
+
+Steps of decoding, Mamba-2, convolutions and gated norms are not in the table: those of transformers take fewer.
+"""
+
+
+def least_tokens_of(name: str) -> float:
+    """Return from how many tokens on ours takes the place of a function on every device."""
+    return _LEAST_TOKENS.get(name, NEVER)
+
+
+def is_ours(tokens: Tensor, least_tokens: float = NEVER) -> bool:
+    """Return whether our function computes a call for ``tokens (B, T, ..)``."""
+    if tokens.device.type == "cpu":
+        return True
+    return tokens.shape[1] >= least_tokens and not _models_have_kernels()
+
+
+@undocumented.constant
+def _models_have_kernels() -> bool:
+    """Return whether transformers has imported a package from which its models may take kernels."""
+    return "fla" in sys.modules or "kernels" in sys.modules
