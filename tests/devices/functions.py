@@ -2,7 +2,9 @@
 
 import sys
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -237,6 +239,127 @@ def delta_rule(q, k, v, beta, **options):
 
 def linear_attention(q, k, v, _beta):
     return ht.linear_attention(q, k, v)
+
+
+def gated_operands(where, dtype=F64):
+    """Operands of the gated delta rule: two value heads for each head, and no multiple of a chunk."""
+    q, k, v = (numbers(1, 70, heads, width, dtype=dtype) for heads, width in ((1, 4), (1, 4), (2, 3)))
+    beta, g = numbers(1, 70, 2, dtype=dtype).sigmoid(), -numbers(1, 70, 2, dtype=dtype).square()
+    return on(where, (q, k, v, beta, g, numbers(1, 2, 4, 3, dtype=dtype)))
+
+
+def gated(q, k, v, beta, g, state):
+    options = {"initial_state": state, "use_qk_l2norm_in_kernel": True, "output_final_state": True}
+    o, last = ht.delta_rule(q, k, v, beta=beta, g=g, **options)
+    return torch.cat([o.flatten(), last.flatten()])
+
+
+def second_derivatives(*operands):
+    first = torch.autograd.grad(gated(*operands).square().sum(), operands, create_graph=True)
+    return torch.autograd.grad(sum(t.sin().sum() for t in first), operands)
+
+
+OF_GATED = {
+    "gradients": lambda *operands: results(gated, operands),
+    "second derivatives": second_derivatives,
+    "vmap": lambda *operands: torch.func.vmap(gated)(*(torch.stack([t, t.flip(1)]) for t in operands)),
+    "gradients for each": lambda *operands: torch.func.vmap(
+        torch.func.grad(lambda *one: gated(*one).square().sum(), tuple(range(6)))
+    )(*(torch.stack([t, t.flip(1)]) for t in operands)),
+    "forward mode": lambda *operands: torch.func.jvp(gated, operands, tuple(t.cos() for t in operands)),
+    "compiled": lambda *operands: results(torch.compile(gated, fullgraph=True, backend="aot_eager"), operands),
+}
+
+
+@pytest.mark.parametrize("name", OF_GATED)
+def test_derivatives_and_transforms_of_the_delta_rule(device, name):
+    torch.compiler.reset()
+    found, expected = (OF_GATED[name](*gated_operands(where)) for where in (device, "cpu"))
+    for a, b in zip(found, expected, strict=True):
+        assert a.device.type == device
+        torch.testing.assert_close(a.cpu(), b, rtol=1e-10, atol=1e-11)
+
+
+def test_the_delta_rule_needs_no_double_precision(device):
+    """Errors relative to double precision are those of native code."""
+    exact = results(gated, gated_operands("cpu"))
+    native = results(gated, gated_operands("cpu", torch.float32))
+    with private_device.without_doubles():
+        found = [t.cpu() for t in results(gated, gated_operands(device, torch.float32))]
+    for a, b, e in zip(found, native, exact, strict=True):
+        assert relative(a, e) < 5e-7 + relative(b, e)
+
+
+def relative(found, exact):
+    return float((found - exact).norm() / exact.norm())
+
+
+def test_the_delta_rule_saves_its_operands_alone(device):
+    saved = []
+    operands = gated_operands(device)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        gated(*operands)
+    of_operands = {t.data_ptr() for t in operands}
+    large = [t for t in saved if t.device.type == device and t.numel() > 1]
+    assert {t.data_ptr() for t in large} <= of_operands
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("operand", range(5))
+def test_what_a_later_token_holds_reaches_no_earlier_output_or_gradient_of_a_query(device, operand, bad):
+    found = []
+    for value in (0.5, bad):
+        operands = gated_operands(device)
+        with torch.no_grad():
+            operands[operand][0, 60].flatten()[0] = -abs(value)  # minus infinity is a gate
+        *rule, state = operands
+        o, _ = ht.delta_rule(*rule[:3], beta=rule[3], g=rule[4], initial_state=state)
+        found.append((o[:, :60].detach(), torch.autograd.grad(o.sum(), operands[0])[0][:, :60]))
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("name", "count", "is_ours"),
+    [("qwen3_5", 1088, False), ("qwen3_5", 1089, True), ("kimi_linear", 40, True), ("mamba2", 1089, False)],
+)
+def test_accelerated_models_compute_the_same(device, name, count, is_ours):
+    """A prompt, a token after it, and gradients. Ours compute the prompts for which they take fewer operations."""
+    pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
+    from tests.torch.compat.test_pretrained import build
+
+    ids = torch.randint(1, 64, (1, count + 1), generator=torch.Generator().manual_seed(0))
+
+    def outcome(model, where):
+        cached = model(ids[:, :-1].to(where), use_cache=True)
+        name = "cache_params" if "cache_params" in cached else "past_key_values"
+        after = model(ids[:, -1:].to(where), use_cache=True, **{name: cached[name]}).logits
+        cached.logits.square().mean().backward()
+        return [cached.logits, after, *(p.grad for p in model.parameters() if p.grad is not None)]
+
+    model = build(name)
+    model.set_experts_implementation("eager")  # torch has no histogram of integers for the device
+    expected = outcome(model, "cpu")
+    model.zero_grad()
+    assert ht.accelerate(model.to(device))
+    with expressions_of_the_delta_rule() as calls:
+        found = outcome(model, device)
+    assert bool(calls) == is_ours
+    torch.testing.assert_close([t.cpu() for t in found], expected, atol=1e-4, rtol=1e-3)
+
+
+@contextmanager
+def expressions_of_the_delta_rule():
+    """A list that grows with each expression that is computed."""
+    calls, function = [], expressions.delta_rule
+
+    def noted(*arguments, **options):
+        calls.append(arguments)
+        return function(*arguments, **options)
+
+    with mock.patch.object(expressions, "delta_rule", noted):
+        yield calls
 
 
 def test_the_operators_themselves(device):

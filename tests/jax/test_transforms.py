@@ -110,6 +110,25 @@ def test_other_devices_get_the_expression(name, platform):
     assert kernels(jax.grad(loss(case.ours)), *arguments, platform=platform)[0] == []
 
 
+VIEWS = {"reshape", "slice", "broadcast_in_dim", "transpose", "constant", "return"}
+"""Operations that move or write no numbers."""
+
+
+def test_the_delta_rule_of_other_devices_is_few_operations_and_one_loop():
+    """Its 32 chunks are computed at once but for their states, and nothing is solved."""
+    rows, numbers = (jax.ShapeDtypeStruct((1, 2048, 16, *width), "float32") for width in ((128,), ()))
+
+    def outputs(q, k, v, beta, g):
+        return hj.delta_rule(q, k, v, beta=beta, g=g, use_qk_l2norm_in_kernel=True)[0]
+
+    traced = jax.jit(outputs).trace(rows, rows, rows, numbers, numbers)
+    text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    names = [name for name in re.findall(r"stablehlo\.(\w+)", text) if name not in VIEWS]
+    assert names.count("while") == 1
+    assert not {"custom_call", "triangular_solve"} & set(names)
+    assert len(names) <= 220
+
+
 APPLICATIONS = {
     "real": (arrays((4, 2), (3, 4)), {}),
     "adjoint, m == n": (arrays((4, 4), (3, 4)), {"transpose": True}),

@@ -25,6 +25,8 @@ class Problem:
     """The module whose parameters are among the tensors."""
     transforms: bool = True
     """Whether forward mode, ``torch.func`` and second derivatives are there."""
+    compiles: bool = True
+    """Whether calls may be compiled and exported."""
     reach: float = 1.0
     """What numbers that vanish because they are subnormal may be multiplied by afterwards."""
     whole: bool = True

@@ -22,7 +22,7 @@ def choose(source, problem):
         kinds += ["second", "forward mode", "func"]
         kinds += ["vmap", "vmap"] if problem.whole else []
         kinds += ["checkpoint"]
-        if source.one_in(1000):
+        if problem.compiles and source.one_in(1000):
             kinds = ["compiled", "exported"] if can_be_exported(problem) else ["compiled"]
     kind = source.choose(kinds)
     return kind, TREATMENTS[kind](source, problem)

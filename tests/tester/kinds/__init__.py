@@ -37,5 +37,6 @@ KINDS = {
     "LAPACK": Kind(replacements.lapack, 4),
     "frame": Kind(replacements.frame, 2),
     "operator": Kind(operators.call, 4),
+    "without kernels": Kind(operators.without_kernels, 6),
     "HRA": Kind(replacements.hra, 0.5),
 }

@@ -1,17 +1,32 @@
-"""The operators of ``torch.ops.householder``, called directly as exported programs do, with their own gradients."""
+"""Other routes to the same results: operators called directly, and the expressions of devices without kernels."""
 
 from dataclasses import replace
 from unittest import mock
 
+from householder.torch._ops import operator
 from householder.torch._ops.operator import Operator
 from kinds import columns, delta, functions
 
+KINDS = (functions.apply, functions.matrix, functions.rnn, columns.apply, columns.sequence, delta.rule)
+
+
+def without_kernels(source):
+    """A problem whose calls are computed as on a device without kernels: the delta rule again in its backward pass."""
+    problem = source.choose((*KINDS, delta.rule))(source)
+
+    def ours(tensors):
+        with (
+            mock.patch.object(operator, "lacks_kernel", return_value=True),
+            mock.patch.object(Operator, "attempt", return_value=None),
+        ):
+            return problem.ours(tensors)
+
+    return replace(problem, name=f"{problem.name} without kernels", ours=ours, compiles=False)
+
 
 def call(source):
-    """A problem of another kind whose calls go straight to the dispatcher."""
-    problem = source.choose(
-        (functions.apply, functions.matrix, functions.rnn, columns.apply, columns.sequence, delta.rule)
-    )(source)
+    """A problem of another kind whose calls go straight to the dispatcher, as those of exported programs do."""
+    problem = source.choose(KINDS)(source)
 
     save = source.choose((False, True))
 

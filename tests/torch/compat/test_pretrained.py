@@ -686,6 +686,19 @@ def test_functions_that_older_versions_bind_to_a_layer_are_replaced():
         layer(q, k, v, g, beta)
 
 
+def test_other_devices_keep_the_kernels_that_models_may_have(monkeypatch):
+    """Ours has fewer operations than the fallback, from three tokens on, but not than a kernel."""
+    rule = pretrained.ReplacedFunction(lambda _: "theirs", lambda _: "ours", least_tokens=3)
+    packages, (here, elsewhere) = ("fla", "kernels"), (torch.empty(1, 3, device=where) for where in ("cpu", "meta"))
+    for package in packages:
+        monkeypatch.delitem(sys.modules, package, raising=False)
+    assert (rule(here), rule(elsewhere), rule(elsewhere[:, :2])) == ("ours", "ours", "theirs")
+    for package in packages:
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, package, SimpleNamespace())
+            assert (rule(here), rule(elsewhere)) == ("ours", "theirs")
+
+
 def kimi_functions():
     module = pytest.importorskip("transformers.models.kimi_linear.modeling_kimi_linear")
     return [("chunk_kimi_delta_attention", module), ("recurrent_kimi_delta_attention", module)]

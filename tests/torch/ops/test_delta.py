@@ -4,12 +4,13 @@ import shutil
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import householder.torch as ht
+from benches.pages import operations
 from householder import _core
 from householder.torch import _ops
 from householder.torch._base import expressions
+from householder.torch.acceleration import devices, pretrained
 from householder.torch.functions.delta import run
 from tests.cases.torch import results
 from tests.oracles.torch import IGNORE_CONFIG_WARNING
@@ -372,27 +373,41 @@ def test_torch_operations_are_as_accurate_as_native_code(gate, erases):
         assert (o - expected).norm() / expected.norm() < 1e-6
 
 
-class Operations(TorchDispatchMode):
-    """The names of torch's operations that run, views aside."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_dispatch__(self, operation, _types, arguments=(), options=None):
-        if not operation.is_view and "view" not in operation.__name__:
-            self.names.append(operation.__name__)
-        return operation(*arguments, **options or {})
-
-
-@pytest.mark.parametrize(("needs_grad", "most"), [(False, 350), (True, 900)])
+@pytest.mark.parametrize(("needs_grad", "most"), [(False, 200), (True, 700)])
 def test_the_expression_takes_few_operations_and_solves_nothing(needs_grad, most):
     """On a device without kernels each operation is a launch, and a triangular solve takes long whatever its size."""
     q, k, v = (torch.randn(1, 2048, 2, 8, requires_grad=needs_grad) for _ in range(3))
     beta, g = torch.rand(2, 1, 2048, 2).unbind()
-    with Operations() as operations:
+    with operations.Operations([]) as counted:
         o, last = expressions.delta_rule(q, k, v, beta, -g, None, None, 0.3, 1, True, None)
         if needs_grad:
             (o.sum() + last.sum()).backward()
-    assert not [name for name in operations.names if "triangular" in name]
-    assert len(operations.names) <= most
+    assert operations.solves(counted) == 0
+    assert counted.count <= most
+
+
+@pytest.mark.parametrize("work", operations.FUNCTIONS)
+def test_accelerated_layers_take_fewer_operations_on_every_device(work):
+    """From the number of tokens on from which ours takes the place of the function of transformers."""
+    pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
+    gate, model, name = operations.FUNCTIONS[work]
+    functions = operations.of_transformers(model, name), pretrained._delta_rule
+    both = [operations.delta_rule(function) for function in functions]
+    operands = operations.delta_operands(devices.least_tokens_of(name), gate)
+    theirs, ours = (operations.forward(function, operands).count for function in both)
+    assert ours < theirs
+    (theirs, _), (ours, _) = (operations.training(function, operands) for function in both)
+    assert ours.count < theirs.count
+
+
+@pytest.mark.parametrize("work", operations.STEPS)
+def test_steps_of_decoding_are_left_to_transformers_on_other_devices(work):
+    """Theirs take fewer operations."""
+    pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
+    gate, model, name = operations.STEPS[work]
+    functions = operations.of_transformers(model, name), pretrained._delta_rule
+    operands, state = operations.delta_operands(1, gate), torch.empty(1, 16, 128, 128, device="meta")
+    both = (operations.forward(operations.delta_rule(function, state=state), operands) for function in functions)
+    theirs, ours = (each.count for each in both)
+    assert theirs < ours
+    assert devices.least_tokens_of(name) == devices.NEVER
