@@ -3,9 +3,9 @@
     python -m benches.pages.operations
 
 On a device without kernels, each operation is a launch. Operations are those that torch's dispatcher sees on tensors
-without memory, views aside; everything includes views. Memory is what lives after a forward pass with gradients, and
-at most during both passes, beside the operands, in float32. Shapes are those of 16 heads of 128 x 128, and of
-Nemotron-H 8B.
+without memory, views aside; everything includes views. Memory is what lives at most during a forward pass, after one
+with gradients, and at most during both passes, beside the operands, in float32. Shapes are those of 16 heads of
+128 x 128, and of Nemotron-H 8B.
 """
 
 import importlib
@@ -126,8 +126,10 @@ def solves(operations):
 
 
 def main():
-    print("| work, transformers → ours | forward | solves | everything | with gradients | held, MB | peak, MB |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| work, transformers → ours | forward | solves | everything | peak, MB | with gradients | held, MB | peak, MB |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
     for name, operands, both in rows():
         passes = [forward(function, operands) for function in both]
         trained = [training(function, operands) for function in both]
@@ -135,6 +137,7 @@ def main():
             [each.count for each in passes],
             [solves(each) for each in passes],
             [each.names.total() for each in passes],
+            [round(each.peak / 1e6) for each in passes],
             [each.count for each, _ in trained],
             [round(held / 1e6) for _, held in trained],
             [round(each.peak / 1e6) for each, _ in trained],

@@ -23,6 +23,7 @@ SMALL = {
 }
 WITH_OTHERS = {
     "gated_layer": ("transformers", "--tokens 8 --rounds 1"),
+    "operations": ("transformers", ""),
     "pretrained": ("transformers", "--threads 1 --tokens 8 --rounds 1 --models qwen3_5"),
     "versus_adapters": ("peft", "--size 32 --tokens 4 --rounds 1"),
     "versus_mamba": ("transformers", "--tokens 8 --rounds 1"),
@@ -58,7 +59,10 @@ def test_benchmarks_print_a_table(script):
 @pytest.mark.parametrize(
     "script",
     [
-        *(pytest.param(name, marks=pytest.mark.long) for name in ("gated_layer", "pretrained", "versus_mamba")),
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("gated_layer", "operations", "pretrained", "versus_mamba")
+        ),
         "versus_adapters",
         "versus_jax",
     ],

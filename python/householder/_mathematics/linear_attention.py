@@ -115,24 +115,8 @@ def _chunks(
     Decays from one half to the other are sums of gates, never differences. No product has terms of later steps, which
     a zero would not remove if they were infinity or NaN; neither have derivatives of any order.
     """
-    xp, size, steps, values = lib.xp, 1, q.shape[-2], v.shape[-1]
-    # Rows that multiply earlier keys, beside each other: one product serves all.
-    readers = xp.stack([q] if beta is None else [q, -beta * k], axis=-2)
-    # Of queries and of T^-1, from the first to the second halves of blocks of each size.
-    scores: list[AnyArray] = []
-    factors: list[AnyArray] = []
-    since, after = g, xp.zeros_like(g)  # sums of gates from the start of a block to each step, and after it to the end
-    while size < steps:
-        (since1, since2), (after1, after2) = _halves(lib, since, size), _halves(lib, after, size)
-        earlier = xp.matrix_transpose(_half(lib, k, 0, size) * xp.exp(after1))
-        products = _products(lib, _half(lib, readers, 1, size, -3), xp.exp(since2), earlier)
-        scores.append(products[0])
-        if beta is not None:
-            inner = [_half(lib, factor, 1, size >> (i + 1), -3) for i, factor in enumerate(factors)]
-            factors.append(_substitute(lib, inner, products[1]))
-        after = xp.reshape(xp.concat([after1 + since2[..., -1:, :], after2], axis=-2), g.shape)
-        since = xp.reshape(xp.concat([since1, since1[..., -1:, :] + since2], axis=-2), g.shape)
-        size *= 2
+    xp, values = lib.xp, v.shape[-1]
+    scores, factors, since, after = _pairs_of_halves(lib, q, k, g, beta)
     from_start, to_end = xp.exp(since), xp.exp(after)
     decay, writing = xp.matrix_transpose(from_start[..., -1:, :]), xp.matrix_transpose(k * to_end)
     if beta is None:
@@ -147,6 +131,33 @@ def _chunks(
         o = _add_to_second(lib, o, of_queries, d, 2**i)
     decay, states, writing, d = (x[:, :, -1, ...] for x in (decay, states, writing, d))
     return o, lib.add_product(decay * states, writing, d)
+
+
+def _pairs_of_halves(
+    lib: Library, q: AnyArray, k: AnyArray, g: AnyArray, beta: AnyArray | None
+) -> tuple[list[AnyArray], list[AnyArray], AnyArray, AnyArray]:
+    """Return scores of queries and factors of :math:`T^{-1}`, both from the first to the second halves of blocks.
+
+    Also return the sums of gates from the start of a chunk to each step, and after it to the end.
+    """
+    xp, size, steps = lib.xp, 1, q.shape[-2]
+    # Rows that multiply earlier keys, beside each other: one product serves all.
+    readers = xp.stack([q] if beta is None else [q, -beta * k], axis=-2)
+    scores: list[AnyArray] = []
+    factors: list[AnyArray] = []
+    since, after = g, xp.zeros_like(g)
+    while size < steps:
+        (since1, since2), (after1, after2) = _halves(lib, since, size), _halves(lib, after, size)
+        earlier = xp.matrix_transpose(_half(lib, k, 0, size) * xp.exp(after1))
+        products = _products(lib, _half(lib, readers, 1, size, -3), xp.exp(since2), earlier)
+        scores.append(products[0])
+        if beta is not None:
+            inner = [_half(lib, factor, 1, size >> (i + 1), -3) for i, factor in enumerate(factors)]
+            factors.append(_substitute(lib, inner, products[1]))
+        after = xp.reshape(xp.concat([after1 + since2[..., -1:, :], after2], axis=-2), g.shape)
+        since = xp.reshape(xp.concat([since1, since1[..., -1:, :] + since2], axis=-2), g.shape)
+        size *= 2
+    return scores, factors, since, after
 
 
 def _products(lib: Library, readers: AnyArray, decay: AnyArray, earlier: AnyArray) -> Sequence[AnyArray]:
@@ -166,8 +177,8 @@ def _states(
     decay, writing, written = (x[:, :, :-1, :, :] for x in (decay, writing, written))
     transitions = decay
     if erased is not None:
-        kept = decay * lib.eye(writing.shape[-2], decay)
-        transitions = lib.add_product(kept, writing, erased[:, :, :-1, :, :])
+        diagonal = decay * lib.eye(writing.shape[-2], decay)
+        transitions = lib.add_product(diagonal, writing, erased[:, :, :-1, :, :])
 
     def advance(s: AnyArray, transition: AnyArray, addition: AnyArray) -> tuple[AnyArray, AnyArray]:
         s = transition * s + addition if erased is None else lib.add_product(addition, transition, s)

@@ -393,7 +393,7 @@ def test_accelerated_layers_take_fewer_operations_on_every_device(work):
     gate, model, name = operations.FUNCTIONS[work]
     functions = operations.of_transformers(model, name), pretrained._delta_rule
     both = [operations.delta_rule(function) for function in functions]
-    operands = operations.delta_operands(devices.least_tokens_of(name), gate)
+    operands = operations.delta_operands(pretrained.least_tokens_of(name), gate)
     theirs, ours = (operations.forward(function, operands).count for function in both)
     assert ours < theirs
     (theirs, _), (ours, _) = (operations.training(function, operands) for function in both)
@@ -410,4 +410,4 @@ def test_steps_of_decoding_are_left_to_transformers_on_other_devices(work):
     both = (operations.forward(operations.delta_rule(function, state=state), operands) for function in functions)
     theirs, ours = (each.count for each in both)
     assert theirs < ours
-    assert devices.least_tokens_of(name) == devices.NEVER
+    assert pretrained.least_tokens_of(name) == devices.NEVER

@@ -171,6 +171,12 @@ class Operator:
             gradients = launch(operation.cuda_backward, *arguments)
         return self.dispatch_backward(arguments) if gradients is NotImplemented else gradients
 
+    def gradients_of_expression(
+        self, inputs: Inputs, _saved: Saved, grads: Grads, needs_grad: Inputs, options: Options
+    ) -> tuple[Tensor | None, ...]:
+        """Return the gradients that are needed by torch operations alone, themselves differentiable."""
+        return gradients_of_expression(self.operation, inputs, grads, needs_grad, options)
+
     def needs_adjoint_alone(self, needs_grad: Sequence[bool]) -> bool:
         """Return whether a linear operation only needs the gradient of its second input: nothing has to be saved."""
         return not needs_grad[0] and not any(needs_grad[2:])
@@ -206,6 +212,7 @@ class _Eager(Function):
     """Ordinary calls, ``apply(*inputs, options)``, with the least overhead: see Note [Four Functions]."""
 
     operator: ClassVar[Operator]
+    recomputes: ClassVar[bool] = False
 
     @classmethod
     def forward(cls, ctx: Context, *arguments: OperatorArgument) -> Results:
@@ -230,17 +237,15 @@ class _Eager(Function):
         inputs = operation.inputs_type(*tensors[:count])
         needs_grad = operation.inputs_type(*ctx.needs_input_grad[:count])
         saved = operation.saved_type(*tensors[count:], getattr(handle, "saved", None))
-        gradients = cls.pull_back(inputs, saved, operation.grads_type(*grads), needs_grad, ctx.options)
+        of_grads = cls.operator.gradients_of_expression if cls.recomputes else cls.operator.gradients
+        gradients = of_grads(inputs, saved, operation.grads_type(*grads), needs_grad, ctx.options)
         return *gradients, *(None,) * (len(ctx.needs_input_grad) - len(gradients))
-
-    @classmethod
-    def pull_back(cls, *arguments: OperatorArgument) -> Sequence[Tensor | None]:
-        """Return the gradients; the arguments are those of :class:`BackwardArguments`."""
-        return cls.operator.gradients(*arguments)
 
 
 class _Recomputed(_Eager):
     """Ordinary calls on devices without kernels: the expression, and once more in the backward pass."""
+
+    recomputes = True
 
     @classmethod
     def forward(cls, ctx: Context, *arguments: OperatorArgument) -> Results:
@@ -249,11 +254,6 @@ class _Recomputed(_Eager):
         inputs = operation.inputs_type(*tensors)
         save(ctx, inputs, operation.saved_type(), options)
         return cls.operator.expression(inputs, options)
-
-    @classmethod
-    def pull_back(cls, *arguments: OperatorArgument) -> Sequence[Tensor | None]:
-        inputs, _, grads, needs_grad, options = arguments
-        return gradients_of_expression(cls.operator.operation, inputs, grads, needs_grad, options)
 
 
 class _General(_Eager):

@@ -17,24 +17,14 @@ if TYPE_CHECKING:
 
 NEVER = math.inf
 
-_LEAST_TOKENS = {
-    "chunk_gated_delta_rule": 1089,
-    "torch_chunk_gated_delta_rule": 1089,
-    "chunk_kimi_delta_attention": 1,
-}
-"""Tokens from which our expression takes fewer operations than a function of transformers, with and without gradients.
-
-Steps of decoding, Mamba-2, convolutions and gated norms are not in the table: those of transformers take fewer.
-"""
-
-
-def least_tokens_of(name: str) -> float:
-    """Return from how many tokens on ours takes the place of a function on every device."""
-    return _LEAST_TOKENS.get(name, NEVER)
+"""The least tokens of a function that takes fewer operations than ours for any number."""
 
 
 def is_ours(tokens: Tensor, least_tokens: float = NEVER) -> bool:
-    """Return whether our function computes a call for ``tokens (B, T, ..)``."""
+    """Return whether our function computes a call for ``tokens (B, T, ..)``.
+
+    From the least tokens on, our expression takes fewer operations than the function that it replaces.
+    """
     if tokens.device.type == "cpu":
         return True
     return tokens.shape[1] >= least_tokens and not _models_have_kernels()

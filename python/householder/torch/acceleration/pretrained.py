@@ -80,6 +80,21 @@ _GLOBALS: dict[str, AnyFunction] = {
 }
 """Recurrences of transformers, and our functions for them."""
 
+_LEAST_TOKENS = {
+    "chunk_gated_delta_rule": 1089,
+    "torch_chunk_gated_delta_rule": 1089,
+    "chunk_kimi_delta_attention": 1,
+}
+"""Tokens from which our expression takes fewer operations than one of these, with and without gradients.
+
+All others take fewer than ours: steps of decoding, Mamba-2, convolutions and gated norms.
+"""
+
+
+def least_tokens_of(name: str) -> float:
+    """Return from how many tokens on ours takes the place of a function on other devices than the CPU."""
+    return _LEAST_TOKENS.get(name, devices.NEVER)
+
 
 def _convolve(
     hidden_states: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str | None = None, **_: Argument
@@ -180,7 +195,7 @@ class AcceleratedRecurrence(subclasses.Accelerated):
                 setattr(
                     module,
                     name,
-                    ReplacedGlobal(function, (_GLOBALS | _CONVOLUTIONS)[name], devices.least_tokens_of(name)),
+                    ReplacedGlobal(function, (_GLOBALS | _CONVOLUTIONS)[name], least_tokens_of(name)),
                 )
         for name, kind in vars(module).items():
             if name.endswith("RMSNormGated"):
@@ -220,7 +235,7 @@ def replace_attributes(layer: nn.Module) -> list[str]:
     """Replace the functions that the layer has as attributes, and return their names."""
     functions = {name: vars(layer).get(name) for name in _ATTRIBUTES}
     replaced = {
-        name: ReplacedFunction(function, _delta_rule, devices.least_tokens_of(name))
+        name: ReplacedFunction(function, _delta_rule, least_tokens_of(name))
         for name, function in functions.items()
         if callable(function)
     }
