@@ -126,10 +126,9 @@ def solves(operations):
 
 
 def main():
-    print(
-        "| work, transformers → ours | forward | solves | everything | peak, MB | with gradients | held, MB | peak, MB |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+    titles = "forward", "solves", "everything", "peak, MB", "with gradients", "held, MB", "peak, MB"
+    print(f"| work, transformers → ours | {' | '.join(titles)} |")
+    print("|---" * (len(titles) + 1) + "|")
     for name, operands, both in rows():
         passes = [forward(function, operands) for function in both]
         trained = [training(function, operands) for function in both]
