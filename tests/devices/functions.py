@@ -1,5 +1,6 @@
 """What every public function gives on a device without kernels: run by ``test_devices.py`` in a process of its own."""
 
+import math
 import sys
 import warnings
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ import torch
 
 import householder.torch as ht
 from householder._base import notices
+from householder.torch import acceleration
 from householder.torch._base import expressions, precision
 from tests.cases.torch import CASES, results
 from tests.conftest import of_arrays
@@ -319,34 +321,50 @@ def test_what_a_later_token_holds_reaches_no_earlier_output_or_gradient_of_a_que
         assert torch.equal(one, other)
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize(
-    ("name", "count", "is_ours"),
-    [("qwen3_5", 1088, False), ("qwen3_5", 1089, True), ("kimi_linear", 40, True), ("mamba2", 1089, False)],
-)
-def test_accelerated_models_compute_the_same(device, name, count, is_ours):
-    """A prompt, a token after it, and gradients. Ours compute the prompts for which they take fewer operations."""
-    pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
+def prompt_token_and_gradients(model, count, where):
+    """Logits of a prompt and of a token after it, and the gradients of all parameters."""
+    ids = torch.randint(1, 64, (1, count + 1), generator=torch.Generator().manual_seed(0)).to(where)
+    cached = model(ids[:, :-1], use_cache=True)
+    name = "cache_params" if "cache_params" in cached else "past_key_values"
+    after = model(ids[:, -1:], use_cache=True, **{name: cached[name]}).logits
+    model.zero_grad()
+    cached.logits.square().mean().backward()
+    return [t.cpu() for t in (cached.logits, after, *(p.grad for p in model.parameters() if p.grad is not None))]
+
+
+def assert_same_after_acceleration(name, count, device, *, is_ours):
     from tests.torch.compat.test_pretrained import build
-
-    ids = torch.randint(1, 64, (1, count + 1), generator=torch.Generator().manual_seed(0))
-
-    def outcome(model, where):
-        cached = model(ids[:, :-1].to(where), use_cache=True)
-        name = "cache_params" if "cache_params" in cached else "past_key_values"
-        after = model(ids[:, -1:].to(where), use_cache=True, **{name: cached[name]}).logits
-        cached.logits.square().mean().backward()
-        return [cached.logits, after, *(p.grad for p in model.parameters() if p.grad is not None)]
 
     model = build(name)
     model.set_experts_implementation("eager")  # torch has no histogram of integers for the device
-    expected = outcome(model, "cpu")
-    model.zero_grad()
+    expected = prompt_token_and_gradients(model, count, "cpu")
     assert ht.accelerate(model.to(device))
     with expressions_of_the_delta_rule() as calls:
-        found = outcome(model, device)
+        found = prompt_token_and_gradients(model, count, device)
     assert bool(calls) == is_ours
-    torch.testing.assert_close([t.cpu() for t in found], expected, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
+
+
+OF_TRANSFORMERS = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+@OF_TRANSFORMERS
+@pytest.mark.parametrize(("count", "is_ours"), [(1088, False), (1089, True)])
+def test_accelerated_models_take_the_expression_where_it_has_fewer_operations(device, count, is_ours):
+    pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
+    assert_same_after_acceleration("qwen3_5", count, device, is_ours=is_ours)
+
+
+@OF_TRANSFORMERS
+@pytest.mark.parametrize(
+    ("name", "is_ours"),
+    [("qwen3_next", True), ("olmo_hybrid", True), ("kimi_linear", True), ("bailing_hybrid", True), ("mamba2", False)],
+)
+def test_accelerated_models_compute_the_same_by_the_expression(device, name, is_ours, monkeypatch):
+    """Short prompts, which are ours here if any are."""
+    pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
+    monkeypatch.setattr(acceleration.devices, "is_ours", lambda _, least=math.inf: least < math.inf)
+    assert_same_after_acceleration(name, 40, device, is_ours=is_ours)
 
 
 @contextmanager
