@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NEVER = math.inf
-
 """The least tokens of a function that takes fewer operations than ours for any number."""
 
 
