@@ -15,7 +15,7 @@ gradients by ``torch.library.register_autograd``. There a tensor represents what
 ``rust/torch/saved.rs``. Eager calls do without, because it adds 15 to 20 us to a training step.
 
 Forward mode takes the expression itself, because that has every derivative. So do devices without kernels: autograd
-then records the expression, and nothing is computed twice. The exception are operations that recompute.
+then records the expression, and nothing is computed twice. Operations that recompute are the exception.
 """
 
 from __future__ import annotations
