@@ -212,23 +212,33 @@ class AcceleratedRecurrence(subclasses.Accelerated):
 
 def is_recurrence(layer: nn.Module) -> bool:
     """Return whether this is a layer with a short convolution, of a class in a module with fallback functions."""
-    return isinstance(getattr(layer, "conv1d", None), nn.Module) and bool(functions_of(type(layer)))
+    attributes = ("conv1d", "conv") if _is_convolution(type(layer)) else ("conv1d",)
+    has_convolution = any(isinstance(getattr(layer, name, None), nn.Module) for name in attributes)
+    return has_convolution and bool(functions_of(type(layer)))
 
 
 def functions_of(kind: type[nn.Module]) -> list[str]:
     """Return the names of the fallback functions in the module of a class or of its bases."""
     module = _module(kind)
-    return [] if module is None else _names(module)
+    return [] if module is None else _names(module, kind)
 
 
 def _module(kind: type[nn.Module]) -> ModuleType | None:
     modules = (sys.modules.get(base.__module__) for base in kind.__mro__)
-    return next((module for module in modules if module is not None and _names(module)), None)
+    return next((module for module in modules if module is not None and _names(module, kind)), None)
 
 
-def _names(module: ModuleType) -> list[str]:
-    names = [name for name in _GLOBALS if callable(getattr(module, name, None))]
-    return names and names + [name for name in _CONVOLUTIONS if callable(getattr(module, name, None))]
+def _names(module: ModuleType, kind: type[nn.Module]) -> list[str]:
+    """Return the names of the recurrences and convolutions. A layer without recurrence must be a convolution."""
+    recurrences, convolutions = (
+        [name for name in functions if callable(getattr(module, name, None))] for functions in (_GLOBALS, _CONVOLUTIONS)
+    )
+    return recurrences + convolutions if recurrences or _is_convolution(kind) else []
+
+
+def _is_convolution(kind: type[nn.Module]) -> bool:
+    """Return whether the layers of a class are short convolutions alone, as in LFM2 and Inkling."""
+    return any("ShortConv" in base.__name__ for base in kind.__mro__)
 
 
 def replace_attributes(layer: nn.Module) -> list[str]:
