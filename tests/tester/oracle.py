@@ -328,6 +328,47 @@ def delta_rule(q, k, v, beta, g=None, initial_state=None, cu_seqlens=None, *, sc
     return outputs, torch.cat([initial_state[:0], *(state for _, state in found)])
 
 
+def mlstm(q, k, v, igate, fgate, c=None, n=None, m=None, *, epsilon):
+    """Outputs ``(B, H, T, V)`` of the mLSTM and its last states, one token after the other; gates ``(B, H, T)``."""
+    c = q.new_zeros(*q.shape[:2], q.shape[3], v.shape[3]) if c is None else c
+    n = q.new_zeros(*q.shape[:2], q.shape[3]) if n is None else n
+    m = q.new_zeros(*q.shape[:2], 1) if m is None else m
+    decay, outputs = torch.nn.functional.logsigmoid(fgate), [v[:, :, :0]]
+    for t in range(q.shape[2]):
+        query, key, value = q.shape[3] ** -0.5 * q[:, :, t], k[:, :, t], v[:, :, t]
+        before, m = m, rounded(torch.maximum(decay[:, :, t, None] + m, igate[:, :, t, None]))
+        exponents = decay[:, :, t, None] + before - m, igate[:, :, t, None] - m, -m
+        kept, written, least = (rounded(rounded(x).exp()) for x in exponents)
+        c = rounded(kept[..., None] * c + (written * key)[..., None] * value[..., None, :])
+        n = rounded(kept * n + written * key)
+        normaliser = rounded((query * n).sum(-1, keepdim=True)).abs()
+        numerator = rounded((query[..., None, :] @ c).squeeze(-2))
+        outputs.append((numerator / (torch.maximum(normaliser, least) + epsilon)).unsqueeze(2))
+    return torch.cat(outputs, 2), (c, n, m)
+
+
+def lightning_attention(t, rates, x, mask=None, *, epsilon):
+    """The layer of lightning attention for ``x (B, T, d)``, by the names of its parameters; decays ``exp(-rates)``."""
+    silu, heads = torch.nn.functional.silu, len(rates)
+    qkv = rounded(silu(rounded(x @ t["qkv_proj.weight"].mT)))
+    qkv = qkv if mask is None else qkv * mask[..., None]
+    q, k, v = qkv.unflatten(-1, (heads, -1)).chunk(3, -1)
+    o, _ = delta_rule(q, k, v, None, -rates.expand(q.shape[:3]), scale=1.0)
+    o = rounded(rounded(o).flatten(2))
+    o = rounded(rounded(o * (o.square().mean(-1, keepdim=True) + epsilon).rsqrt()) * t["norm.weight"])
+    return rounded(rounded(rounded(sigmoid(rounded(x @ t["output_gate.weight"].mT))) * o) @ t["out_proj.weight"].mT)
+
+
+def gated_convolution(t, x, mask=None):
+    """The short convolution of LFM2 between its two gates for ``x (B, T, d)``, by the names of its parameters."""
+    x = x if mask is None else x * mask[..., None]
+    first, second, x = rounded(x @ t["in_proj.weight"].mT + t.get("in_proj.bias", 0)).chunk(3, -1)
+    taps = t["conv.weight"].shape[-1]
+    past = torch.nn.functional.pad(rounded(first * x), (0, 0, taps - 1, 0))
+    mixed = sum(past[:, i : i + x.shape[1]] * t["conv.weight"][:, 0, i] for i in range(taps)) + t.get("conv.bias", 0)
+    return rounded(rounded(second * rounded(mixed)) @ t["out_proj.weight"].mT + t.get("out_proj.bias", 0))
+
+
 def _delta_rows(q, k, v, beta, decay, state, reflections, tokens):
     """A sequence. What a chunk gets wrong of a state is replaced by no later step, because chunks are sums of steps:
     ``lost`` is wrong in outputs, ``missed`` in what steps correct.

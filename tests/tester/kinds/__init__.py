@@ -3,7 +3,18 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kinds import arrays, columns, delta, functions, groups, jax_functions, layers, operators, replacements
+from kinds import (
+    accelerated,
+    arrays,
+    columns,
+    delta,
+    functions,
+    groups,
+    jax_functions,
+    layers,
+    operators,
+    replacements,
+)
 
 
 class Kind(NamedTuple):
@@ -39,4 +50,7 @@ KINDS = {
     "operator": Kind(operators.call, 4),
     "without kernels": Kind(operators.without_kernels, 6),
     "HRA": Kind(replacements.hra, 0.5),
+    "mLSTM": Kind(accelerated.mlstm, 0.5),
+    "lightning attention": Kind(accelerated.lightning, 0.5),
+    "short convolution": Kind(accelerated.convolution, 0.5),
 }

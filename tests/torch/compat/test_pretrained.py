@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import householder.torch as ht
-from householder.torch.acceleration import mamba, pretrained
+from householder.torch.acceleration import lightning, mamba, mlstm, pretrained
 from tests.cases import copies
 
 transformers = pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
@@ -133,6 +133,44 @@ MAMBA2 = LARGE | {
     "chunk_size": 16,
     "time_step_limit": (0.01, 0.5),
 }
+MINIMAX = LARGE | {
+    "layer_types": ["linear_attention", "full_attention"],
+    "num_local_experts": 2,
+    "num_experts_per_tok": 1,
+    "block_size": 16,
+}
+XLSTM = {"num_hidden_layers": 1, "num_heads": 2, "hidden_size": 128, "chunk_size": 16}
+CONVOLUTION = LARGE | {"layer_types": ["conv", "full_attention"], "head_dim": 16, "bos_token_id": 1, "eos_token_id": 2}
+LFM_MOE = CONVOLUTION | {
+    "num_experts": 2,
+    "num_experts_per_tok": 1,
+    "moe_intermediate_size": 16,
+    "num_dense_layers": 1,
+}
+INKLING = LARGE | {
+    "layer_types": ["hybrid_sliding", "hybrid"],
+    "mlp_layer_types": ["dense", "sparse"],
+    "head_dim": 16,
+    "swa_num_attention_heads": 2,
+    "swa_num_key_value_heads": 1,
+    "swa_head_dim": 16,
+    "n_routed_experts": 2,
+    "num_experts_per_tok": 1,
+    "moe_intermediate_size": 16,
+    "d_rel": 4,
+    "rel_extent": 16,
+    "eos_token_id": 2,
+    "unpadded_vocab_size": 64,
+}
+LOOPED = INKLING | {
+    "layer_types": ["hybrid_sliding", "hybrid", "hybrid"],
+    "mlp_layer_types": ["dense", "sparse", "sparse"],
+    "num_hidden_layers": 3,
+    "n_layers_per_attn_res_block": 1,
+    "loop_layer_index_start": 1,
+    "loop_layer_index_end": 2,
+    "loop_num_passes": 2,
+}
 MODELS = {
     "qwen3_next": ("Qwen3NextConfig", "Qwen3NextForCausalLM", LINEAR | EXPERTS),
     "qwen3_5": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM", LINEAR),
@@ -149,6 +187,14 @@ MODELS = {
     "bamba": ("BambaConfig", "BambaForCausalLM", BAMBA),
     "zamba2": ("Zamba2Config", "Zamba2ForCausalLM", ZAMBA),
     "mamba2": ("Mamba2Config", "Mamba2ForCausalLM", MAMBA2),
+    "minimax": ("MiniMaxConfig", "MiniMaxForCausalLM", MINIMAX),
+    "xlstm": ("xLSTMConfig", "xLSTMForCausalLM", XLSTM),
+    "lfm2": ("Lfm2Config", "Lfm2ForCausalLM", CONVOLUTION),
+    "lfm2_moe": ("Lfm2MoeConfig", "Lfm2MoeForCausalLM", LFM_MOE),
+    "lfm3": ("Lfm3Config", "Lfm3ForCausalLM", CONVOLUTION),
+    "inkling": ("InklingTextConfig", "InklingForCausalLM", INKLING),
+    "inkling2": ("Inkling2TextConfig", "Inkling2ForCausalLM", INKLING),
+    "inkling2_loop": ("Inkling2LoopTextConfig", "Inkling2LoopForCausalLM", LOOPED),
 }
 
 
@@ -160,7 +206,10 @@ def build(name):
     except (ImportError, AttributeError):
         pytest.skip(f"this version of transformers has no {kind}")
     torch.manual_seed(0)
-    return kind(config(**(options if "text_config" in options else COMMON | options))).float().eval()
+    model = kind(config(**(options if "text_config" in options else COMMON | options))).float().eval()
+    for gates in (layer for layer_name, layer in model.named_modules() if layer_name.endswith("gate_preact")):
+        nn.init.normal_(gates.weight, std=0.5)  # they have no weight at the start of training
+    return model
 
 
 @pytest.fixture(params=MODELS)
@@ -173,9 +222,19 @@ def qwen():
     return build("qwen3_5")
 
 
+def is_convolution(model):
+    """Whether the layers of a model that are accelerated are short convolutions alone."""
+    return model.config.model_type.startswith(("lfm", "inkling"))
+
+
+def continued(cached):
+    """Options of a call that continues after another."""
+    return {"cache": cached["cache"]} if "cache" in cached else {"past_key_values": cached.past_key_values}
+
+
 @pytest.fixture
-def calls(monkeypatch):
-    """A list that grows with each call of our recurrences."""
+def calls(request, monkeypatch):
+    """A list that grows with each call of our recurrences, or of our convolution for layers that have no recurrence."""
     called = []
 
     def counted(function):
@@ -187,6 +246,10 @@ def calls(monkeypatch):
 
     monkeypatch.setattr(pretrained, "run", counted(pretrained.run))
     monkeypatch.setattr(mamba, "_run", counted(mamba._run))
+    for module in (lightning, mlstm):
+        monkeypatch.setattr(module, "linear_attention", counted(module.linear_attention))
+    if "model" in request.fixturenames and is_convolution(request.getfixturevalue("model")):
+        monkeypatch.setattr(pretrained, "causal_convolution", counted(pretrained.causal_convolution))
     return called
 
 
@@ -213,7 +276,7 @@ def test_logits_loss_and_gradients_agree(model):
     assert ht.accelerate(model)
     for each in (model, expected):
         each.train()
-    ours, theirs = (each(input_ids=ids, labels=ids) for each in (model, expected))
+    ours, theirs = (each(input_ids=ids, labels=ids, use_cache=False) for each in (model, expected))
     torch.testing.assert_close(ours.logits, theirs.logits, atol=1e-4, rtol=1e-3)
     ours.loss.backward()
     theirs.loss.backward()
@@ -232,7 +295,7 @@ def test_prefill_and_decoding_agree(model):
         cached = model(input_ids=ids[:, :33], use_cache=True)
         logits = [cached.logits]
         for t in range(33, 40):
-            cached = model(input_ids=ids[:, t : t + 1], past_key_values=cached.past_key_values, use_cache=True)
+            cached = model(input_ids=ids[:, t : t + 1], **continued(cached), use_cache=True)
             logits.append(cached.logits)
         return torch.stack(model.generate(ids, **options).logits), torch.cat(logits, 1)
 
@@ -261,8 +324,10 @@ def test_convolutions_and_norms_of_layers_are_ours(model, monkeypatch):
         assert not called
         ht.accelerate(model)
         model(ids)
+    has_neither = model.config.model_type in ("minimax", "xlstm")
     has_gates_first = hasattr(model.config, "chunk_size") or hasattr(model.config, "mamba_chunk_size")  # Mamba-2
-    assert called == ({"causal_convolution"} if has_gates_first else {"causal_convolution", "gated_norm"})
+    expected = set() if has_neither else {"causal_convolution"}
+    assert called == expected | (set() if has_neither or has_gates_first or is_convolution(model) else {"gated_norm"})
 
 
 @pytest.mark.parametrize("length", [3, 4, 6])
@@ -305,6 +370,21 @@ def test_decoding_updates_the_states_of_the_cache_in_place(qwen, monkeypatch):
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
+def test_beams_agree(model):
+    ids, options = tokens(2, 20), {"max_new_tokens": 5, "num_beams": 3, "do_sample": False}
+
+    def best(use):
+        try:
+            return use.generate(ids, **options)
+        except (AttributeError, TypeError, ValueError) as error:
+            return str(error)  # a cache without order
+
+    expected = best(model)
+    ht.accelerate(model)
+    found = best(model)
+    assert found == expected if isinstance(expected, str) else torch.equal(found, expected)
+
+
 def test_left_padded_batches_agree(model):
     ids, mask = tokens(2, 40), torch.ones(2, 40, dtype=torch.long)
     ids[0, :7], mask[0, :7] = 0, 0
@@ -323,11 +403,14 @@ def test_float64_models_decode_with_a_cache(model):
         found = [model(input_ids=ids).logits]
         for begin in (33, 39):  # several tokens after a cache, and one
             cached = model(input_ids=ids[:, :begin], use_cache=True)
-            rest = model(input_ids=ids[:, begin:], past_key_values=cached.past_key_values, use_cache=True)
+            rest = model(input_ids=ids[:, begin:], **continued(cached), use_cache=True)
             found.append(rest.logits)
         return found
 
-    generated, expected = model.generate(ids, **options), outcomes()
+    try:
+        generated, expected = model.generate(ids, **options), outcomes()
+    except RuntimeError as error:
+        pytest.skip(f"{model.config.model_type} does not compute in float64: {error}")
     ht.accelerate(model)
     assert torch.equal(model.generate(ids, **options), generated)
     torch.testing.assert_close(outcomes(), expected, atol=2e-5, rtol=1e-5)  # transformers computes in float32
@@ -401,8 +484,8 @@ def test_packed_sequences_after_a_cache_are_refused_where_the_model_refuses_them
     options = {name: torch.tensor(value, dtype=torch.int32) for name, value in packing.items()}
 
     def after_a_cache(use):
-        cached = use(input_ids=ids[:, :20], use_cache=True).past_key_values
-        return outcome(use, input_ids=ids[:, 20 : 20 + count], past_key_values=cached, use_cache=True, **options)
+        cached = use(input_ids=ids[:, :20], use_cache=True)
+        return outcome(use, input_ids=ids[:, 20 : 20 + count], **continued(cached), use_cache=True, **options)
 
     assert_same_outcome(model, after_a_cache)
 
@@ -426,8 +509,8 @@ def test_masks_do_what_they_did(model, mask):
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
 def test_caches_of_another_batch_are_refused_where_the_model_refuses_them(model, before, after):
     def outcome_of(use):
-        cached = use(input_ids=tokens(before, 20), use_cache=True).past_key_values
-        return outcome(use, input_ids=tokens(after, 1), past_key_values=cached, use_cache=True)
+        cached = use(input_ids=tokens(before, 20), use_cache=True)
+        return outcome(use, input_ids=tokens(after, 1), **continued(cached), use_cache=True)
 
     assert_same_outcome(model, outcome_of)
 
@@ -436,7 +519,7 @@ def test_gradients_through_a_cache_are_refused_where_the_model_refuses_them(qwen
     def gradient(use):
         ids = tokens(2, 30)
         cached = use(input_ids=ids[:, :20], use_cache=True)
-        rest = use(input_ids=ids[:, 20:], past_key_values=cached.past_key_values, use_cache=True)
+        rest = use(input_ids=ids[:, 20:], **continued(cached), use_cache=True)
         try:
             return torch.autograd.grad(rest.logits.square().sum(), use.get_input_embeddings().weight)[0]
         except RuntimeError as error:
@@ -449,21 +532,24 @@ def test_restored_models_are_as_before(model, caplog, calls):
     caplog.set_level(logging.INFO, logger="householder")
     other, ids, kinds = copy.deepcopy(model), tokens(1, 40), [type(layer) for layer in model.modules()]
     expected = model(input_ids=ids).logits
-    assert len(ht.accelerate(model)) == 1
+    count = len(ht.accelerate(model))
+    layers = "1 layer" if count == 1 else f"{count} layers"
+    assert count == 1 or "inkling" in model.config.model_type
     assert ht.accelerate(model) == {}
     first, second = (record.message for record in caplog.records if record.name == "householder")
-    assert first.startswith("accelerated 1 layer of ")
-    assert second == f"already accelerated: 1 layer of {type(model).__name__}"
+    assert first.startswith(f"accelerated {layers} of ")
+    assert second == f"already accelerated: {layers} of {type(model).__name__}"
     assert [type(layer).__name__ for layer in model.modules()] == [kind.__name__ for kind in kinds]
     other(input_ids=ids)
     assert not calls
     model(input_ids=ids)
-    assert len(calls) == 1
-    assert ht.restore(model) == 1
+    assert len(calls) >= count
+    calls.clear()
+    assert ht.restore(model) == count
     assert ht.restore(model) == 0
     assert [type(layer) for layer in model.modules()] == kinds
     assert torch.equal(model(input_ids=ids).logits, expected)
-    assert len(calls) == 1
+    assert not calls
 
 
 @pytest.mark.parametrize("has_instructions", [True, False])
@@ -473,7 +559,7 @@ def test_it_says_by_default_what_it_did_and_what_holds_it_back(model, dtype, has
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
     ht.accelerate(model.to(dtype))
     hints = ["no instructions for bfloat16" in message for message in caplog.messages]
-    assert caplog.messages[0].startswith("accelerated 1 layer of ")
+    assert caplog.messages[0].startswith("accelerated ")
     assert hints == ([False] if has_instructions or dtype is torch.float32 else [False, True])
 
 
@@ -488,17 +574,19 @@ def test_it_says_that_nothing_was_found(caplog):
 @copies.each_way
 def test_copies_stay_accelerated(model, duplicate, calls):
     ids = tokens(1, 40)
-    ht.accelerate(model)
+    layers = ht.accelerate(model)
     expected = model(input_ids=ids).logits
+    count = len(calls)
+    assert count >= len(layers)
     twin = duplicate(model)
     assert torch.equal(twin(input_ids=ids).logits, expected)
-    assert len(calls) == 2
+    assert len(calls) == 2 * count
     assert ht.accelerate(twin) == {}
-    assert ht.restore(twin) == 1
+    assert ht.restore(twin) == len(layers)
     twin(input_ids=ids)
-    assert len(calls) == 2
+    assert len(calls) == 2 * count
     model(input_ids=ids)
-    assert len(calls) == 3
+    assert len(calls) == 3 * count
 
 
 def test_another_process_gets_an_accelerated_model(qwen, tmp_path, run_script):
@@ -615,13 +703,16 @@ def test_threads_run_accelerated_and_other_models(qwen, calls):
     assert len(calls) == 4
 
 
-@pytest.mark.parametrize("name", ["qwen3_5", "mamba2"])
+@pytest.mark.parametrize("name", ["qwen3_5", "mamba2", "lfm2", "inkling", "minimax", "xlstm"])
 def test_a_layer_compiles_in_one_graph(name):
     model = build(name)
-    layer, x = delta_layer(model), torch.randn(1, 9, 32)
-    expected = layer(x)
+    *_, path = ht.accelerate(model)
+    ht.restore(model)
+    layer, x = model.get_submodule(path.removesuffix(".mlstm_backend")), torch.randn(1, 9, model.config.hidden_size)
+    operands = (x, None, None) if name == "minimax" else (x,)
+    expected = layer(*operands)
     ht.accelerate(model)
-    torch.testing.assert_close(torch.compile(layer, fullgraph=True, backend="aot_eager")(x), expected)
+    torch.testing.assert_close(torch.compile(layer, fullgraph=True, backend="aot_eager")(*operands), expected)
 
 
 OF_TRITON = {
@@ -638,13 +729,15 @@ def needs_a_gpu(*_, **__):
 
 
 def test_functions_of_triton_are_replaced(model, monkeypatch):
-    """Where flash-linear-attention or mamba-ssm is installed, transformers binds its functions, which need a GPU."""
+    """Where their libraries are installed, transformers binds functions that need a GPU."""
     from transformers.integrations import hub_kernels
 
     options = {"max_new_tokens": 3, "do_sample": False, "return_dict_in_generate": True, "output_logits": True}
     ids = tokens(2, 40)
     expected = model.generate(ids, **options).logits
     module = sys.modules[type(model).__module__]
+    if not hasattr(module, "causal_conv1d_fn"):
+        pytest.skip(f"{model.config.model_type} has no functions of these libraries")
     monkeypatch.setitem(sys.modules, "fla", SimpleNamespace(**dict.fromkeys(OF_TRITON.values(), needs_a_gpu)))
     for ours, theirs in OF_TRITON.items():
         if hasattr(module, ours):
@@ -652,7 +745,7 @@ def test_functions_of_triton_are_replaced(model, monkeypatch):
                 fallback(module, ours).__wrapped__
             )
             monkeypatch.setattr(module, ours, bound)
-    for name in ("mamba2_chunk_scan", "mamba2_selective_state_update"):
+    for name in ("mamba2_chunk_scan", "mamba2_selective_state_update", "causal_conv1d_fn", "causal_conv1d_update"):
         if hasattr(module, name):
             monkeypatch.setattr(module, name, needs_a_gpu)
     with pytest.raises(RuntimeError, match="Triton finds no GPU"):

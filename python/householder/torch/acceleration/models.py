@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from householder.torch._base import checks
-from householder.torch.acceleration import hra, pretrained, subclasses
+from householder.torch.acceleration import hra, lightning, mlstm, pretrained, subclasses
 
 if TYPE_CHECKING:
     from torch import nn
@@ -61,17 +61,17 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
     {}
     """
     checks.module("model", model)
-    kind, already, accelerated, dtypes = type(model).__name__, 0, {}, set()
+    kind, already, accelerated = type(model).__name__, 0, {}
     for name, layer in model.named_modules():
         if _is_accelerated(layer):
             already += 1
         elif replaced := _accelerate_layer(name, layer):
             accelerated[name] = replaced
-            dtypes |= {parameter.dtype for parameter in layer.parameters() if parameter.is_cpu}
     if accelerated:
         functions = sorted({function for names in accelerated.values() for function in names})
         _log.warning("accelerated %s of %s: %s", _layers(len(accelerated)), kind, ", ".join(functions))
-        if torch.bfloat16 in dtypes and not _multiplies_bfloat16():
+        is_bfloat16 = any(p.dtype is torch.bfloat16 and p.is_cpu for p in model.parameters())
+        if is_bfloat16 and not _multiplies_bfloat16():
             _log.warning(
                 "this processor has no instructions for bfloat16, so torch's own products take most of the time of "
                 "these layers: in float32 they gain more"
@@ -128,7 +128,7 @@ def _accelerate_layer(name: str, layer: nn.Module) -> list[str]:
     if pretrained.is_recurrence(layer):
         subclasses.accelerate(name, layer, pretrained.AcceleratedRecurrence)
         return pretrained.functions_of(type(layer))
-    if base := hra.base_for(layer):
+    if base := hra.base_for(layer) or lightning.base_for(layer) or mlstm.base_for(layer):
         subclasses.accelerate(name, layer, base)
         return [type(layer).__name__]
     return []
