@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+T = TypeVar("T")
 Array = NDArray[Any]
 AnyArray = Any
 """An array of the library at hand: NumPy's, CuPy's, JAX's, or a tensor."""
@@ -163,6 +164,34 @@ class Delta(NamedTuple):
     """Outputs ``(B, T, HV, V)``."""
     final_state: Array | None
     """States in which the sequences end, ``(N, HV, K, V)``, or None."""
+
+
+class DeltaWithStates(NamedTuple):
+    """Results of the delta rule, or of linear attention, with the states after chosen tokens."""
+
+    o: Array
+    """Outputs ``(B, T, HV, V)``."""
+    final_state: Array | None
+    """States in which the sequences end, ``(N, HV, K, V)``, or None."""
+    states: Array
+    """States after the chosen tokens, ``(B, len(states_at), HV, K, V)``, without B if sequences are packed."""
+
+
+class AttentionOptions(TypedDict, Generic[T], total=False):
+    """Optional arguments of linear attention, of arrays or tensors T, but for ``states_at``."""
+
+    g: T | None
+    scale: float | None
+    initial_state: T | None
+    output_final_state: bool
+    use_qk_l2norm_in_kernel: bool
+    cu_seqlens: T | None
+
+
+class DeltaOptions(AttentionOptions[T], total=False):
+    """Optional arguments of the delta rule."""
+
+    num_householder: int
 
 
 class DeltaGradients(NamedTuple):

@@ -3,7 +3,7 @@
 import operator
 import re
 from collections.abc import Collection, Mapping
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from numbers import Real
 
 import numpy as np
@@ -229,17 +229,21 @@ def slope(value: Argument) -> float:
 
 def integer(name: str, value: Argument, least: int, most: int | None = None) -> int:
     """Expect an integer in a range."""
-    try:
-        if isinstance(value, (bool, np.bool_, np.ma.MaskedArray)):
-            raise TypeError
-        k = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} is {value!r}, expected an integer") from None
+    k = _index(name, value)
     if k < least or (most is not None and k > most):
         raise ValueError(
             f"{name} is {k}, expected at least {least}" + (f" and at most {most}" if most is not None else "")
         )
     return k
+
+
+def _index(name: str, value: Argument) -> int:
+    try:
+        if isinstance(value, (bool, np.bool_, np.ma.MaskedArray)):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}, expected an integer") from None
 
 
 def seed(value: Argument, generator: str) -> int:
@@ -297,6 +301,34 @@ def delta_offsets(q: tuple[int, ...], cu_seqlens: Argument) -> list[int]:
             + (f"; these are lengths, whose sequences end at {ends}" if are_lengths else "")
         )
     return listed
+
+
+def states_at(value: Argument, tokens: int) -> list[int]:
+    """Expect increasing numbers of tokens."""
+    positions = _indices("states_at", value)
+    is_increasing = all(first < second for first, second in pairwise(positions))
+    if not positions or positions[0] < 0 or positions[-1] > tokens or not is_increasing:
+        raise ValueError(f"states_at is {positions}, expected increasing numbers of tokens from 0 to T = {tokens}")
+    return positions
+
+
+def accepted(value: Argument, count: int, tokens: int) -> list[int]:
+    """Expect a number of tokens for each sequence."""
+    numbers = _indices("accepted", value)
+    if len(numbers) != count or any(number < 0 or number > tokens for number in numbers):
+        expected = f"a number of tokens from 0 to T = {tokens} for each of the B = {count} sequences"
+        raise ValueError(f"accepted is {numbers}, expected {expected}")
+    return numbers
+
+
+def _indices(name: str, value: Argument) -> list[int]:
+    """Expect integers one after the other."""
+    no_mask(name, value)
+    try:
+        listed = list(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}, expected a sequence of integers") from None
+    return [_index(name, entry) for entry in listed]
 
 
 def one_row(q: tuple[int, ...]) -> None:

@@ -3,17 +3,37 @@
 :func:`householder.linear_attention` is the same without betas, which erase.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Unpack, overload
 
 import numpy as np
 
 from householder import _core
-from householder._base import validate
+from householder._base import segments, validate
 from householder._base.cpu import array, operand
-from householder._base.types import AnyArray, Argument, Array, ArrayLike, Delta, DeltaGradients
+from householder._base.segments import Segment
+from householder._base.types import (
+    AnyArray,
+    Argument,
+    Array,
+    ArrayLike,
+    Delta,
+    DeltaGradients,
+    DeltaOptions,
+    DeltaWithStates,
+)
+
+Options = DeltaOptions[ArrayLike]
 
 
+@overload
+def delta_rule(
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, beta: ArrayLike, states_at: None = None, **options: Unpack[Options]
+) -> Delta: ...
+@overload
+def delta_rule(
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, beta: ArrayLike, states_at: Sequence[int], **options: Unpack[Options]
+) -> DeltaWithStates: ...
 def delta_rule(
     q: ArrayLike,
     k: ArrayLike,
@@ -26,8 +46,9 @@ def delta_rule(
     output_final_state: bool = False,
     use_qk_l2norm_in_kernel: bool = False,
     cu_seqlens: ArrayLike = None,
+    states_at: Sequence[int] | None = None,
     num_householder: int = 1,
-) -> Delta:
+) -> Delta | DeltaWithStates:
     """Run ``S_t = (I - b_t k_t k_t') Diag(exp g_t) S_{t-1} + b_t k_t v_t'``, ``o_t = scale S_t' q_t``.
 
     With ``beta = 2``, unit keys and no gate, each step multiplies the state by a Householder reflection. DeltaNet has
@@ -58,13 +79,17 @@ def delta_rule(
     cu_seqlens : sequence of int, length N + 1, optional
         Packs sequences one after the other in a single row, ``B = 1``. The first entry is 0, and sequence ``i`` has the
         tokens ``cu_seqlens[i]`` to ``cu_seqlens[i + 1] - 1``.
+    states_at : sequence of int, optional
+        Return the states after so many tokens, too: increasing numbers from 0 to T. In packed tokens, a state is that
+        of the sequence whose token comes before: at ``cu_seqlens[i + 1]`` sequence ``i`` ends, 0 begins the first one.
     num_householder : int
         Steps per token. The output is taken after the last step.
 
     Returns
     -------
-    Delta
-        Named tuple of the outputs ``o (B, T, HV, V)`` and ``final_state (N, HV, K, V)`` or None.
+    Delta or, with ``states_at``, DeltaWithStates
+        Named tuple of the outputs ``o (B, T, HV, V)`` and ``final_state (N, HV, K, V)`` or None. With ``states_at`` it
+        also has ``states (B, len(states_at), HV, K, V)``, packed ``(len(states_at), HV, K, V)``.
 
     Raises
     ------
@@ -84,11 +109,28 @@ def delta_rule(
     >>> o, last = hh.delta_rule(k, k, np.zeros((1, 2, 1, 4)), beta=np.full((1, 2, 1), 2.0), **state)
     >>> o.shape, np.allclose(last, s)
     ((1, 2, 1, 4), True)
+
+    States after chosen tokens, from which other sequences with the same beginning go on:
+
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 1, 50, 2, 4)) / 2
+    >>> beta = np.ones((1, 50, 2))
+    >>> o, _, states = hh.delta_rule(q, k, v, beta=beta, states_at=[16, 32])
+    >>> rest = {"beta": beta[:, 32:], "initial_state": states[:, 1]}
+    >>> states.shape, np.allclose(hh.delta_rule(q[:, 32:], k[:, 32:], v[:, 32:], **rest).o, o[:, 32:])
+    ((1, 2, 2, 4, 4), True)
     """
     needed, options = {"k": k, "v": v, "beta": beta}, (scale, num_householder, cu_seqlens, use_qk_l2norm_in_kernel)
-    return Call.of(q, needed, g, initial_state, *options).results(output_final_state)
+    return Call.of(q, needed, g, initial_state, *options).results(output_final_state, states_at)
 
 
+@overload
+def delta_rule_vjp(
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, beta: ArrayLike, states_at: None = None, **options: Unpack[Options]
+) -> tuple[Delta, "DeltaVjp"]: ...
+@overload
+def delta_rule_vjp(
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, beta: ArrayLike, states_at: Sequence[int], **options: Unpack[Options]
+) -> tuple[DeltaWithStates, "DeltaWithStatesVjp"]: ...
 def delta_rule_vjp(
     q: ArrayLike,
     k: ArrayLike,
@@ -101,8 +143,9 @@ def delta_rule_vjp(
     output_final_state: bool = False,
     use_qk_l2norm_in_kernel: bool = False,
     cu_seqlens: ArrayLike = None,
+    states_at: Sequence[int] | None = None,
     num_householder: int = 1,
-) -> tuple[Delta, "DeltaVjp"]:
+) -> tuple[Delta, "DeltaVjp"] | tuple[DeltaWithStates, "DeltaWithStatesVjp"]:
     """Return the results of :func:`delta_rule`, with a function that computes gradients.
 
     The function remembers every argument, so a gradient always belongs to these results. Do not change an argument in
@@ -120,15 +163,18 @@ def delta_rule_vjp(
         Return the final states, and normalise queries and keys.
     cu_seqlens : sequence of int, length N + 1, optional
         Packs sequences in a single row.
+    states_at : sequence of int, optional
+        Return the states after so many tokens, too.
     num_householder : int
         Steps per token.
 
     Returns
     -------
-    results : Delta
+    results : Delta or, with ``states_at``, DeltaWithStates
         Named tuple of the outputs ``o`` and ``final_state``, as :func:`delta_rule` returns them.
-    vjp : DeltaVjp
-        The function: ``vjp(grad_o, grad_final_state=None)`` returns the gradients of all array arguments.
+    vjp : DeltaVjp or, with ``states_at``, DeltaWithStatesVjp
+        The function: ``vjp(grad_o, grad_final_state=None)`` returns the gradients of all array arguments. With
+        ``states_at`` it also takes ``grad_states``.
 
     Raises
     ------
@@ -147,7 +193,7 @@ def delta_rule_vjp(
     ((1, 50, 2, 4), (1, 50, 2), None)
     """
     needed, options = {"k": k, "v": v, "beta": beta}, (scale, num_householder, cu_seqlens, use_qk_l2norm_in_kernel)
-    return Call.of(q, needed, g, initial_state, *options).results_and_vjp(output_final_state)
+    return Call.of(q, needed, g, initial_state, *options).results_and_vjp(output_final_state, states_at)
 
 
 class DeltaVjp:
@@ -181,7 +227,7 @@ class DeltaVjp:
         TypeError, ValueError
             A gradient does not have the shape or dtype of its result, or none is given.
         """
-        operands, options, states = self._call
+        operands, options, states, _ = self._call
         q, v = operands[0], operands[2]
         if grad_o is None and grad_final_state is None:
             raise ValueError("grad_o and grad_final_state are both None, expected at least one gradient")
@@ -192,12 +238,78 @@ class DeltaVjp:
         return grads
 
 
+class DeltaWithStatesVjp:
+    """A function that computes gradients, also from those of states after chosen tokens.
+
+    :func:`householder.delta_rule_vjp` and :func:`householder.linear_attention_vjp` return it if they are called with
+    ``states_at``. It can be called repeatedly.
+    """
+
+    def __init__(self, call: "Call", segments: list[Segment], pulls: list[DeltaVjp]):
+        self._call, self._segments, self._pulls = call, segments, pulls
+
+    def __call__(
+        self, grad_o: ArrayLike = None, *, grad_final_state: ArrayLike = None, grad_states: ArrayLike = None
+    ) -> DeltaGradients:
+        """Return a loss's gradients from its gradients for the results.
+
+        Parameters
+        ----------
+        grad_o : array, shape (B, T, HV, V), optional
+            The loss's gradient for the outputs.
+        grad_final_state : array, shape (N, HV, K, V), optional
+            The loss's gradient for the final states.
+        grad_states : array, shape (B, len(states_at), HV, K, V), packed (len(states_at), HV, K, V), optional
+            The loss's gradient for the states after chosen tokens.
+
+        Returns
+        -------
+        DeltaGradients
+            Named tuple ``(q, k, v, beta, g, initial_state)``, each of its argument's shape, None for an argument that
+            was not given.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A gradient does not have the shape or dtype of its result, or none is given.
+        """
+        (q, _, v, *_), _, states, is_packed = self._call
+        if grad_o is None and grad_final_state is None and grad_states is None:
+            raise ValueError("grad_o, grad_final_state and grad_states are all None, expected at least one gradient")
+        cuts = len(self._segments) - 1
+        shape = (cuts, *states[1:]) if is_packed else (states[0], cuts, *states[1:])
+        grad_o = _optional("grad_o", grad_o, q, (*q.shape[:2], *v.shape[2:]))
+        grad_last = _optional("grad_final_state", grad_final_state, q, states)
+        grad_states = _optional("grad_states", grad_states, q, shape)
+        grad_last = np.zeros(states, q.dtype) if grad_last is None else grad_last
+        grad_states = np.zeros(shape, q.dtype) if grad_states is None else grad_states
+        return self._pull(grad_o, grad_last, grad_states if is_packed else grad_states.swapaxes(0, 1))
+
+    def _pull(self, grad_o: Array | None, grad_last: Array, at_cuts: Array) -> DeltaGradients:
+        """Pull gradients through the segments, from the last to the first."""
+        ended, grad_initial, unfinished = len(grad_last), np.empty_like(grad_last), grad_last[:0]
+        parts: list[tuple[AnyArray, ...]] = []
+        for i, (segment, pull) in reversed([*enumerate(zip(self._segments, self._pulls, strict=True))]):
+            begin = ended - segment.ends
+            grads_of_ends = np.concatenate([grad_last[begin:ended], unfinished])
+            if i < len(at_cuts):
+                grads_of_ends[slice(-1, None) if self._call.is_packed else slice(None)] += at_cuts[i]
+            part = pull(None if grad_o is None else grad_o[:, segment.tokens], grad_final_state=grads_of_ends)
+            begun = segment.begins.stop - segment.begins.start
+            unfinished, grad_initial[segment.begins] = np.split(part.initial_state, [len(grads_of_ends) - begun])
+            ended = begin
+            parts.insert(0, part[:-1])
+        joined = [None if each[0] is None else np.concatenate(each, 1) for each in zip(*parts, strict=True)]
+        return DeltaGradients._make([*joined, None if self._call.operands[-1] is None else grad_initial])
+
+
 class Call(NamedTuple):
     """The checked arguments of a call of the core."""
 
     operands: tuple[AnyArray, ...]
     options: tuple[tuple[int, int, int, int, int], list[int], bool, float, bool]
     states: tuple[int, ...]
+    is_packed: bool
 
     @classmethod
     def of(
@@ -225,25 +337,65 @@ class Call(NamedTuple):
         scale = validate.scale(scale, sizes[2])
         normalize = validate.flag("use_qk_l2norm_in_kernel", normalize)
         options = sizes, offsets, g is not None and g.ndim == 4, scale, normalize
-        return cls((q, needed["k"], needed["v"], needed.get("beta"), g, initial_state), options, states)
+        return cls(
+            (q, needed["k"], needed["v"], needed.get("beta"), g, initial_state), options, states, cu_seqlens is not None
+        )
 
-    def results(self, output_final_state: Argument) -> Delta:
-        """Return the outputs, and the final states if they are requested."""
-        return self._run(output_final_state, None)
+    def results(self, output_final_state: Argument, states_at: Sequence[int] | None = None) -> Delta | DeltaWithStates:
+        """Return the outputs, the final states if they are requested, and states after chosen tokens."""
+        is_wanted = validate.flag("output_final_state", output_final_state)
+        if states_at is None:
+            return self._run(is_wanted, None)
+        return self._with_states(is_wanted, self._segments(states_at), None)
 
-    def results_and_vjp(self, output_final_state: Argument) -> tuple[Delta, DeltaVjp]:
+    def results_and_vjp(
+        self, output_final_state: Argument, states_at: Sequence[int] | None = None
+    ) -> tuple[Delta, DeltaVjp] | tuple[DeltaWithStates, DeltaWithStatesVjp]:
         """Return the results, and the function that computes gradients."""
+        is_wanted = validate.flag("output_final_state", output_final_state)
+        if states_at is None:
+            return self._with_vjp(is_wanted)
+        parts, pulls = self._segments(states_at), list[DeltaVjp]()
+        return self._with_states(is_wanted, parts, pulls), DeltaWithStatesVjp(self, parts, pulls)
+
+    def _segments(self, states_at: Sequence[int]) -> list[Segment]:
+        q, (_, offsets, *_) = self.operands[0], self.options
+        return segments.segments(states_at, q.shape, offsets if self.is_packed else None)
+
+    def _with_states(self, is_wanted: bool, parts: list[Segment], pulls: list[DeltaVjp] | None) -> DeltaWithStates:
+        """Run segment by segment, and append the functions that compute their gradients to ``pulls``."""
+
+        def run(operands: list[AnyArray], initial_state: Array, offsets: list[int] | None) -> tuple[AnyArray, AnyArray]:
+            call = self._of_segment(operands, initial_state, offsets)
+            if pulls is None:
+                return call._run(True, None)
+            results, pull = call._with_vjp(True)
+            pulls.append(pull)
+            return results
+
+        *operands, initial_state = self.operands
+        if initial_state is None:
+            initial_state = np.zeros(self.states, operands[0].dtype)
+        o, final_state, states = segments.run(np, run, operands, initial_state, self.options[0][-1], parts)
+        return DeltaWithStates(o, final_state if is_wanted else None, states)
+
+    def _of_segment(self, operands: list[AnyArray], initial_state: Array, offsets: list[int] | None) -> "Call":
+        laid_out = tuple(None if a is None else np.ascontiguousarray(a) for a in (*operands, initial_state))
+        offsets = validate.delta_offsets(operands[0].shape, offsets)
+        sizes, _, by_channel, scale, normalize = self.options
+        return Call(laid_out, (sizes, offsets, by_channel, scale, normalize), initial_state.shape, self.is_packed)
+
+    def _with_vjp(self, is_wanted: bool) -> tuple[Delta, DeltaVjp]:
         k, (_, _, *state) = self.operands[1], self.states
         saved = np.empty((k.shape[0] * k.shape[1] // _core.delta_interval(*state), *self.states[1:]), k.dtype)
-        return self._run(output_final_state, saved), DeltaVjp(self, saved)
+        return self._run(is_wanted, saved), DeltaVjp(self, saved)
 
-    def _run(self, output_final_state: Argument, saved: Array | None) -> Delta:
+    def _run(self, is_wanted: bool, saved: Array | None) -> Delta:
         """Run forward, and fill ``saved`` with the states from which a backward pass starts again."""
-        is_wanted = validate.flag("output_final_state", output_final_state)
         q, v = self.operands[0], self.operands[2]
-        results = Delta(np.empty((*q.shape[:2], *v.shape[2:]), q.dtype), np.empty(self.states, q.dtype))
-        _core.delta_forward((*self.operands, None), self.options, *results, saved, False)
-        return results if is_wanted else results._replace(final_state=None)
+        o, last = np.empty((*q.shape[:2], *v.shape[2:]), q.dtype), np.empty(self.states, q.dtype) if is_wanted else None
+        _core.delta_forward((*self.operands, None), self.options, o, last, saved, False)
+        return Delta(o, last)
 
 
 def _optional(name: str, value: Argument, q: Array, expected: tuple[int, ...]) -> Array | None:

@@ -1,10 +1,23 @@
 """Linear attention: the delta rule without betas, so that nothing is erased. One native call each way."""
 
+from collections.abc import Sequence
+from typing import Unpack, overload
+
 from householder._base.docstrings import completed_by
-from householder._base.types import ArrayLike, Delta
-from householder._functions.delta import Call, DeltaVjp, delta_rule
+from householder._base.types import ArrayLike, AttentionOptions, Delta, DeltaWithStates
+from householder._functions.delta import Call, DeltaVjp, DeltaWithStatesVjp, delta_rule
+
+Options = AttentionOptions[ArrayLike]
 
 
+@overload
+def linear_attention(
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, states_at: None = None, **options: Unpack[Options]
+) -> Delta: ...
+@overload
+def linear_attention(
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, states_at: Sequence[int], **options: Unpack[Options]
+) -> DeltaWithStates: ...
 @completed_by(delta_rule, "array")
 def linear_attention(
     q: ArrayLike,
@@ -17,7 +30,8 @@ def linear_attention(
     output_final_state: bool = False,
     use_qk_l2norm_in_kernel: bool = False,
     cu_seqlens: ArrayLike = None,
-) -> Delta:
+    states_at: Sequence[int] | None = None,
+) -> Delta | DeltaWithStates:
     """Run ``S_t = Diag(exp g_t) S_{t-1} + k_t v_t'``, ``o_t = scale S_t' q_t``.
 
     Steps decay the state and write to it, but erase nothing. RetNet, Lightning attention and Mamba-2 have one gate per
@@ -43,9 +57,17 @@ def linear_attention(
     True
     """
     needed, options = {"k": k, "v": v}, (scale, 1, cu_seqlens, use_qk_l2norm_in_kernel)
-    return Call.of(q, needed, g, initial_state, *options).results(output_final_state)
+    return Call.of(q, needed, g, initial_state, *options).results(output_final_state, states_at)
 
 
+@overload
+def linear_attention_vjp(
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, states_at: None = None, **options: Unpack[Options]
+) -> tuple[Delta, DeltaVjp]: ...
+@overload
+def linear_attention_vjp(
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, states_at: Sequence[int], **options: Unpack[Options]
+) -> tuple[DeltaWithStates, DeltaWithStatesVjp]: ...
 def linear_attention_vjp(
     q: ArrayLike,
     k: ArrayLike,
@@ -57,7 +79,8 @@ def linear_attention_vjp(
     output_final_state: bool = False,
     use_qk_l2norm_in_kernel: bool = False,
     cu_seqlens: ArrayLike = None,
-) -> tuple[Delta, DeltaVjp]:
+    states_at: Sequence[int] | None = None,
+) -> tuple[Delta, DeltaVjp] | tuple[DeltaWithStates, DeltaWithStatesVjp]:
     """Return the results of :func:`linear_attention`, with a function that computes gradients.
 
     The function remembers every argument, so a gradient always belongs to these results. Do not change an argument in
@@ -75,14 +98,16 @@ def linear_attention_vjp(
         Return the final states, and normalise queries and keys.
     cu_seqlens : sequence of int, length N + 1, optional
         Packs sequences in a single row.
+    states_at : sequence of int, optional
+        Return the states after so many tokens, too.
 
     Returns
     -------
-    results : Delta
+    results : Delta or, with ``states_at``, DeltaWithStates
         Named tuple of the outputs ``o`` and ``final_state``, as :func:`linear_attention` returns them.
-    vjp : DeltaVjp
+    vjp : DeltaVjp or, with ``states_at``, DeltaWithStatesVjp
         The function: ``vjp(grad_o, grad_final_state=None)`` returns the gradients of all array arguments; that of
-        ``beta`` is None.
+        ``beta`` is None. With ``states_at`` it also takes ``grad_states``.
 
     Raises
     ------
@@ -100,4 +125,4 @@ def linear_attention_vjp(
     ((1, 50, 2, 4), (1, 50, 2), None)
     """
     needed, options = {"k": k, "v": v}, (scale, 1, cu_seqlens, use_qk_l2norm_in_kernel)
-    return Call.of(q, needed, g, initial_state, *options).results_and_vjp(output_final_state)
+    return Call.of(q, needed, g, initial_state, *options).results_and_vjp(output_final_state, states_at)

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import householder
 from householder._base.docstrings import completed_by
 from householder.jax import _delta
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Unpack
+
     from jax import Array
 
-    from householder._base.types import ArrayLike
+    from householder._base.types import ArrayLike, AttentionOptions
+
+    Options = AttentionOptions[ArrayLike]
 
 
+@overload
+def linear_attention(
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, states_at: None = None, **options: Unpack[Options]
+) -> tuple[Array, Array | None]: ...
+@overload
+def linear_attention(
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, states_at: Sequence[int], **options: Unpack[Options]
+) -> tuple[Array, Array | None, Array]: ...
 @completed_by(householder.linear_attention, "Array")
 def linear_attention(
     q: ArrayLike,
@@ -26,7 +39,8 @@ def linear_attention(
     output_final_state: bool = False,
     use_qk_l2norm_in_kernel: bool = False,
     cu_seqlens: ArrayLike = None,
-) -> tuple[Array, Array | None]:
+    states_at: Sequence[int] | None = None,
+) -> tuple[Array, Array | None] | tuple[Array, Array | None, Array]:
     r"""Run :math:`S_t = \mathrm{Diag}(e^{g_t}) S_{t-1} + k_t v_t^T` in one native call.
 
     The outputs are :math:`o_t = \mathrm{scale}\, S_t^T q_t`. Steps decay the state and write to it, but erase nothing.
@@ -52,6 +66,8 @@ def linear_attention(
         In the dtype of ``q``.
     final_state : Array, shape (N, HV, K, V), or None
         In the dtype of the computation.
+    states : Array, shape (B, len(states_at), HV, K, V), packed (len(states_at), HV, K, V)
+        If ``states_at`` is given, in the dtype of the computation.
 
     Examples
     --------
@@ -66,4 +82,4 @@ def linear_attention(
     True
     """
     options = scale, 1, use_qk_l2norm_in_kernel
-    return _delta.run(q, {"k": k, "v": v}, g, initial_state, cu_seqlens, *options, output_final_state)
+    return _delta.run(q, {"k": k, "v": v}, g, initial_state, cu_seqlens, *options, output_final_state, states_at)

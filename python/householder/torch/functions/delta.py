@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor
 
 import householder
-from householder._base import validate
+from householder._base import segments, validate
 from householder._base.docstrings import completed_by
 from householder.torch import _ops
 from householder.torch._base import checks
@@ -18,14 +18,25 @@ from householder.torch._ops.delta import DeltaRuleInputs, DeltaRuleOptions
 from householder.torch.functions import fla_kernels
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from typing import Unpack
 
-    from householder._base.types import AnyArray, ArrayLike
+    from householder._base.types import AnyArray, Argument, ArrayLike, DeltaOptions
+
+    Options = DeltaOptions[Tensor]
 
 _COMPUTED = (torch.float32, torch.float64)
 _MIXED = (torch.float32, *HALF_TYPES)
 
 
+@overload
+def delta_rule(
+    q: Tensor, k: Tensor, v: Tensor, *, beta: Tensor, states_at: None = None, **options: Unpack[Options]
+) -> tuple[Tensor, Tensor | None]: ...
+@overload
+def delta_rule(
+    q: Tensor, k: Tensor, v: Tensor, *, beta: Tensor, states_at: Sequence[int], **options: Unpack[Options]
+) -> tuple[Tensor, Tensor | None, Tensor]: ...
 @completed_by(householder.delta_rule, "Tensor")
 def delta_rule(
     q: Tensor,
@@ -39,8 +50,9 @@ def delta_rule(
     output_final_state: bool = False,
     use_qk_l2norm_in_kernel: bool = False,
     cu_seqlens: Tensor | None = None,
+    states_at: Sequence[int] | None = None,
     num_householder: int = 1,
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor | None] | tuple[Tensor, Tensor | None, Tensor]:
     r"""Run :math:`S_t = (I - \beta_t k_t k_t^T) \mathrm{Diag}(e^{g_t}) S_{t-1} + \beta_t k_t v_t^T` in one native call.
 
     The outputs are :math:`o_t = \mathrm{scale}\, S_t^T q_t`. With ``beta = 2``, unit keys and no gate, each step is a
@@ -62,6 +74,8 @@ def delta_rule(
         In the dtype of ``q``.
     final_state : Tensor, shape (N, HV, K, V), or None
         In the dtype of the computation.
+    states : Tensor, shape (B, len(states_at), HV, K, V), packed (len(states_at), HV, K, V)
+        If ``states_at`` is given, in the dtype of the computation.
 
     Raises
     ------
@@ -84,22 +98,18 @@ def delta_rule(
             [-0.9600, -0.2800]], dtype=torch.float64)
     """
     inputs = DeltaRuleInputs(q, k, v, beta, g, initial_state, None, cu_seqlens)
-    return run(
-        inputs,
-        scale=scale,
-        num_householder=num_householder,
-        normalize=use_qk_l2norm_in_kernel,
-        output_final_state=output_final_state,
-        erases=True,
-    )
+    options = scale, num_householder, use_qk_l2norm_in_kernel
+    if states_at is not None:
+        return run_with_states(inputs, *options, output_final_state, states_at, erases=True)
+    return run(inputs, *options, output_final_state=output_final_state, erases=True)
 
 
 def run(
     inputs: DeltaRuleInputs[AnyArray],
-    *,
     scale: float | None,
     num_householder: int,
     normalize: bool,
+    *,
     output_final_state: bool,
     erases: bool,
     in_place: bool = False,
@@ -115,9 +125,36 @@ def run(
         ordinary = DeltaRuleOptions(inputs.q.shape[3] ** -0.5 if scale is None else scale, num_householder, normalize)
         results = _ops.delta.operator.attempt(inputs, ordinary)
     if results is None:
-        results = _checked(inputs, scale, num_householder, normalize, erases=erases, in_place=in_place)
+        results = _computed(*_checked(inputs, scale, num_householder, normalize, erases=erases), in_place=in_place)
     o, last = results
     return o, last if validate.flag("output_final_state", output_final_state) else None
+
+
+def run_with_states(
+    inputs: DeltaRuleInputs[AnyArray],
+    scale: float | None,
+    num_householder: int,
+    normalize: bool,
+    output_final_state: bool,
+    states_at: Argument,
+    *,
+    erases: bool,
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Compute, and also return the states after chosen tokens."""
+    checked, options = _checked(inputs, scale, num_householder, normalize, erases=erases)
+    q, k, v, beta, g, initial_state, skip, cu_seqlens = checked
+    offsets = None if cu_seqlens is None else validate.delta_offsets(q.shape, cu_seqlens.tolist())
+    parts = segments.segments(states_at, q.shape, offsets)
+    if initial_state is None:
+        count, widths = q.shape[0] if offsets is None else len(offsets) - 1, (v.shape[2], q.shape[3], v.shape[3])
+        initial_state = q.new_zeros(count, *widths, dtype=compute_type(q.dtype))
+
+    def compute(operands: list[AnyArray], state: Tensor, ends: list[int] | None) -> tuple[Tensor, Tensor]:
+        of_row = None if ends is None else torch.tensor(ends, device=q.device)
+        return _computed(DeltaRuleInputs._make([*operands, state, skip, of_row]), options)
+
+    o, last, states = segments.run(torch, compute, (q, k, v, beta, g), initial_state, num_householder, parts)
+    return o, last if validate.flag("output_final_state", output_final_state) else None, states
 
 
 def _fits(inputs: DeltaRuleInputs[AnyArray], num_householder: int, erases: bool) -> bool:
@@ -146,15 +183,9 @@ def _fits(inputs: DeltaRuleInputs[AnyArray], num_householder: int, erases: bool)
 
 
 def _checked(
-    inputs: DeltaRuleInputs[AnyArray],
-    scale: float | None,
-    num_householder: int,
-    normalize: bool,
-    *,
-    erases: bool,
-    in_place: bool,
-) -> tuple[Tensor, Tensor]:
-    """Check all arguments, convert types, and compute."""
+    inputs: DeltaRuleInputs[AnyArray], scale: float | None, num_householder: int, normalize: bool, *, erases: bool
+) -> tuple[DeltaRuleInputs[AnyArray], DeltaRuleOptions]:
+    """Check all arguments, and convert types of those that have the type of the computation."""
     q, k, v, beta, g, initial_state, skip, cu_seqlens = inputs
     needed = {"k": k, "v": v} | ({"beta": beta} if erases or beta is not None else {})
     compute = _checked_type(q, needed, {"g": g, "initial_state": initial_state, "skip": skip})
@@ -167,17 +198,23 @@ def _checked(
     # Sizes are tensors in torch.jit.trace, whose powers would be of single precision.
     factor: Any = torch.sym_float(keys) ** -0.5 if scale is None else validate.scale(scale, keys)
     options = DeltaRuleOptions(factor, num_householder, validate.flag("use_qk_l2norm_in_kernel", normalize))
-    if cu_seqlens is not None:
-        cu_seqlens = cu_seqlens.to(torch.int64)
+    wide = [None if t is None else checks.cast(t, compute) for t in (beta, g, initial_state, skip)]
+    offsets = None if cu_seqlens is None else cu_seqlens.to(torch.int64)
+    return DeltaRuleInputs._make([q, k, v, *wide, offsets]), options
+
+
+def _computed(
+    inputs: DeltaRuleInputs[AnyArray], options: DeltaRuleOptions, *, in_place: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Compute a call whose arguments are checked."""
+    q, k, v, beta, g, initial_state, skip, _ = inputs
     results: tuple[Tensor, Tensor] | None
     if beta is not None and skip is None and fla_kernels.takes(q, k, v, g):
-        results = fla_kernels.delta_rule(inputs._replace(cu_seqlens=cu_seqlens), options)
+        results = fla_kernels.delta_rule(inputs, options)
     else:
-        wide = [None if t is None else checks.cast(t, compute) for t in (beta, g, initial_state, skip)]
-        converted: DeltaRuleInputs[AnyArray] = DeltaRuleInputs._make([q, k, v, *wide, cu_seqlens])
-        results = _ops.delta.in_place(converted, options) if in_place and initial_state is not None else None
+        results = _ops.delta.in_place(inputs, options) if in_place and initial_state is not None else None
         if results is None:
-            results = _ops.delta.operator(converted, options)
+            results = _ops.delta.operator(inputs, options)
     o, last = results
     return o.to(q.dtype), last
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import householder
 from householder._base.docstrings import completed_by
@@ -10,9 +10,24 @@ from householder.torch._ops.delta import DeltaRuleInputs
 from householder.torch.functions import delta
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Unpack
+
     from torch import Tensor
 
+    from householder._base.types import AttentionOptions
 
+    Options = AttentionOptions[Tensor]
+
+
+@overload
+def linear_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, states_at: None = None, **options: Unpack[Options]
+) -> tuple[Tensor, Tensor | None]: ...
+@overload
+def linear_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, states_at: Sequence[int], **options: Unpack[Options]
+) -> tuple[Tensor, Tensor | None, Tensor]: ...
 @completed_by(householder.linear_attention, "Tensor")
 def linear_attention(
     q: Tensor,
@@ -25,7 +40,8 @@ def linear_attention(
     output_final_state: bool = False,
     use_qk_l2norm_in_kernel: bool = False,
     cu_seqlens: Tensor | None = None,
-) -> tuple[Tensor, Tensor | None]:
+    states_at: Sequence[int] | None = None,
+) -> tuple[Tensor, Tensor | None] | tuple[Tensor, Tensor | None, Tensor]:
     r"""Run :math:`S_t = \mathrm{Diag}(e^{g_t}) S_{t-1} + k_t v_t^T` in one native call.
 
     The outputs are :math:`o_t = \mathrm{scale}\, S_t^T q_t`. Steps decay the state and write to it, but erase nothing.
@@ -46,6 +62,8 @@ def linear_attention(
         In the dtype of ``q``.
     final_state : Tensor, shape (N, HV, K, V), or None
         In the dtype of the computation.
+    states : Tensor, shape (B, len(states_at), HV, K, V), packed (len(states_at), HV, K, V)
+        If ``states_at`` is given, in the dtype of the computation.
 
     Raises
     ------
@@ -65,11 +83,10 @@ def linear_attention(
     >>> torch.allclose(o[0, :, 1], (q[0, :, 1] @ k[0, :, 1].mT).tril() @ v[0, :, 1])
     True
     """
-    return delta.run(
+    inputs, options = (
         DeltaRuleInputs(q, k, v, None, g, initial_state, None, cu_seqlens),
-        scale=scale,
-        num_householder=1,
-        normalize=use_qk_l2norm_in_kernel,
-        output_final_state=output_final_state,
-        erases=False,
+        (scale, 1, use_qk_l2norm_in_kernel),
     )
+    if states_at is not None:
+        return delta.run_with_states(inputs, *options, output_final_state, states_at, erases=False)
+    return delta.run(inputs, *options, output_final_state=output_final_state, erases=False)

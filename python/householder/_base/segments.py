@@ -1,0 +1,108 @@
+"""States after chosen tokens: sequences are cut there into segments, each of which begins where the one before ended.
+
+NumPy, torch and JAX share the composition, so a call has the states on every device, for every dtype and transform.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from householder._base import validate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import ModuleType
+
+    from householder._base.types import AnyArray, Argument
+
+    Run = Callable[[list[AnyArray], AnyArray, list[int] | None], tuple[AnyArray, AnyArray]]
+    """A function of operands, initial states and ``cu_seqlens`` to outputs and final states."""
+
+
+class Segment(NamedTuple):
+    """Tokens between two cuts. Of its sequences, those that go on from the segment before come first."""
+
+    tokens: slice
+    begins: slice
+    """The sequences that begin in it."""
+    ends: int
+    """How many of its sequences end in it; the others go on in the next segment."""
+    cu_seqlens: list[int] | None
+    """Where its sequences begin and end, if they are packed in one row."""
+
+    def of(self, operands: Sequence[AnyArray], reflections: int) -> list[AnyArray]:
+        """Return its tokens of q and of g, the last operand, and its steps of the others."""
+        steps = slice(self.tokens.start * reflections, self.tokens.stop * reflections)
+        rows = [self.tokens, *[steps] * (len(operands) - 2), self.tokens]
+        return [None if a is None else a[:, part] for a, part in zip(operands, rows, strict=True)]
+
+
+def segments(states_at: Argument, q: tuple[int, ...], cu_seqlens: list[int] | None) -> list[Segment]:
+    """Check ``states_at``, and cut sequences there: all rows of a batch at the same tokens, or packed ones."""
+    batch, tokens, *_ = q
+    cuts = validate.states_at(states_at, tokens)
+    if cu_seqlens is not None:
+        return _packed(cuts, cu_seqlens)
+    return [
+        Segment(slice(*ends), slice(batch if i else 0, batch), batch if i == len(cuts) else 0, None)
+        for i, ends in enumerate(pairwise([0, *cuts, tokens]))
+    ]
+
+
+def _packed(cuts: list[int], cu_seqlens: list[int]) -> list[Segment]:
+    """Cut packed sequences: a position belongs to the sequence of the token before it, 0 to the first sequence."""
+    count, found = len(cu_seqlens) - 1, []
+    if not count:
+        raise ValueError(f"states_at is {cuts}, but cu_seqlens is {cu_seqlens}: there is no sequence with a state")
+    begin = begun = ended = 0
+    for end in cuts:
+        until = max(bisect_left(cu_seqlens, end), 1)
+        complete = until - (end < cu_seqlens[until])
+        found.append(_part(cu_seqlens, (begin, end), (begun, ended), (until, complete)))
+        begin, begun, ended = end, until, complete
+    found.append(_part(cu_seqlens, (begin, cu_seqlens[-1]), (begun, ended), (count, count)))
+    return found
+
+
+def _part(cu_seqlens: list[int], tokens: tuple[int, int], before: tuple[int, int], after: tuple[int, int]) -> Segment:
+    """Return a segment, from how many sequences have begun and have ended before and after it."""
+    (begin, end), (begun, ended), (until, complete) = tokens, before, after
+    starts = [max(start - begin, 0) for start in cu_seqlens[ended:until]]
+    return Segment(slice(begin, end), slice(begun, until), complete - ended, [*starts, end - begin])
+
+
+def run(
+    xp: ModuleType,
+    compute: Run,
+    operands: Sequence[AnyArray],
+    initial_state: AnyArray,
+    reflections: int,
+    segments: list[Segment],
+) -> tuple[AnyArray, AnyArray, AnyArray]:
+    """Compute all segments: outputs, final states and the states at the cuts.
+
+    The states are ``(B, cuts, HV, K, V)`` or, of packed sequences, ``(cuts, HV, K, V)``.
+    """
+    outputs, ended, finals = [], [], []
+    unfinished = initial_state[:0]
+    for segment in segments:
+        begins = _joined(xp, [unfinished, initial_state[segment.begins]])
+        o, last = compute(segment.of(operands, reflections), begins, segment.cu_seqlens)
+        outputs.append(o)
+        ended.append(last[: segment.ends])
+        finals.append(last)
+        unfinished = last[segment.ends :]
+    at_cuts = finals[:-1]
+    if segments[0].cu_seqlens is None:
+        states = xp.stack(at_cuts, axis=1)
+    else:
+        states = xp.stack([last[-1] for last in at_cuts], axis=0)
+    return xp.concat(outputs, axis=1), _joined(xp, ended), states
+
+
+def _joined(xp: ModuleType, parts: list[AnyArray]) -> AnyArray:
+    """Join arrays along their first axis; copy nothing if only one of them has numbers."""
+    filled = [part for part in parts if part.shape[0]]
+    return filled[0] if len(filled) == 1 else xp.concat(filled or parts[:1], axis=0)
