@@ -80,6 +80,8 @@ OF_ATTENTION = [
     Mistake("cu_seqlens", np.array([2, 0, 4]), says="these are lengths, whose sequences end at [0, 2, 2, 6]"),
     Mistake("cu_seqlens", np.array([0, 6, 6, 2]), says="never decrease and end with T = 6"),
     Mistake("v", F((1, 6, 3, 3)), TWO_HEADS),
+    Mistake("states_at", [2, 2], says="[2, 2], expected increasing numbers of tokens from 0 to T = 6"),
+    *(Mistake("states_at", positions) for positions in ([], [-1, 3], [3, 7], [4, 2])),
 ]
 OF_LINEAR_ATTENTION = [*OF_ATTENTION, Mistake("cu_seqlens", np.array([0, 6]), TWO_ROWS, "B = 1")]
 OF_DELTA = [
@@ -99,6 +101,8 @@ OF_TYPES_OF_ATTENTION = [
     Mistake("output_final_state", 1),
     Mistake("use_qk_l2norm_in_kernel", 1),
     Mistake("cu_seqlens", np.array([0.0, 6.0])),
+    Mistake("states_at", 3),
+    *(Mistake("states_at", [position], says=repr(position)) for position in (1.0, True, None)),
 ]
 
 OF_TYPES_OF_DELTA = [*OF_TYPES_OF_ATTENTION, Mistake("beta", None, says="expected")]
@@ -116,6 +120,13 @@ ATTENTION = {
     "cu_seqlens": np.array([0, 2, 3]), "initial_state": drawn(2, 2, 4, 4),
 }  # fmt: skip
 DELTA = ATTENTION | {"beta": 1 / (1 + drawn(1, 3, 2) ** 2)}
+DRAFT = {
+    "state": drawn(2, 2, 4, 4), "k": drawn(2, 3, 2, 4) / 2, "v": drawn(2, 3, 2, 4), "g": -abs(drawn(2, 3, 2)),
+    "beta": 1 / (1 + drawn(2, 3, 2) ** 2), "accepted": np.array([1, 3]),
+}  # fmt: skip
+OF_DRAFT = {
+    "state": F((2, 2, 3, 3)), "k": F((2, 6, 1, 3)), "v": F((2, 6, 2, 3)), "beta": F((2, 6, 2)), "accepted": [2, 4],
+}  # fmt: skip
 LAPACK = dict(zip(("a", "tau"), hh.to_lapack(U), strict=True))
 
 
@@ -148,9 +159,11 @@ def tangent(u, h, tangent_u, tangent_h, tangent_phases=None):
     return torch.func.jvp(oracle.apply, inputs, (tangent_u, tangent_h, tangent_phases))[1]
 
 
-def attention(q, k, v, beta=None, **others):
-    """Outputs, and no final states."""
-    return oracle.delta_rule(q, k, v, beta, **others, scale=q.shape[-1] ** -0.5)[0], None
+def attention(q, k, v, beta=None, states_at=None, **others):
+    """Outputs and no final states, and states after chosen tokens."""
+    options = others | {"scale": q.shape[-1] ** -0.5}
+    results = oracle.delta_rule(q, k, v, beta, **options)[0], None
+    return results if states_at is None else (*results, oracle.states_after(states_at, q, k, v, beta, **options))
 
 
 def first_of(function, name):
@@ -214,8 +227,36 @@ OPERATIONS = {
         expected=lambda u, h, grad_c, **_: gradients(oracle.apply, grad_c, u, h),
         kinds=("arrays",),
     ),
+    "commit": Operation(
+        calls=[DRAFT, DRAFT | {"accepted": np.array([2, 2]), "g": None, "beta": None}],
+        expected=oracle.committed,
+        kinds=("drafts",),
+        base=OF_DRAFT,
+        values=[
+            Mistake("state", F((2, 2, 4, 3))),
+            Mistake("k", F((2, 6, 3))),
+            Mistake("k", F((2, 6, 0, 3))),
+            Mistake("v", F((2, 5, 2, 3))),
+            Mistake("beta", F((2, 6))),
+            Mistake("g", F((2, 6, 1))),
+            Mistake("g", F((2, 6, 2)) / 2, says="0.5", without=("jax",)),
+            Mistake("num_householder", 0),
+            Mistake("k", F((2, 6, 1, 3)), {"num_householder": 4}, "num_householder = 4"),
+            Mistake("accepted", [1], says="[1], expected a number of tokens from 0 to T = 6 for each of the B = 2"),
+            *(Mistake("accepted", numbers) for numbers in ([1, 7], [-1, 2], [1, 2, 3])),
+        ],
+        types=[
+            Mistake("state", F((2, 2, 3, 3), np.float32)),
+            Mistake("k", F((2, 6, 1, 3), C)),
+            Mistake("v", F((2, 6, 2, 3), np.float32)),
+            Mistake("beta", F((2, 6, 2), np.float32)),
+            Mistake("use_qk_l2norm_in_kernel", 1),
+            Mistake("accepted", 3),
+            Mistake("accepted", [1.0, 2.0], says="1.0, expected an integer"),
+        ],
+    ),
     "delta_rule": Operation(
-        calls=[DELTA],
+        calls=[DELTA, DELTA | {"states_at": [0, 1, 2]}],
         expected=attention,
         kinds=("delta rule", "delta arrays", "decoding"),
         base=ONE_ROW | {"beta": F((1, 6, 2))},
@@ -306,7 +347,7 @@ OPERATIONS = {
         kinds=("arrays",),
     ),
     "linear_attention": Operation(
-        calls=[ATTENTION],
+        calls=[ATTENTION, ATTENTION | {"states_at": [1, 3]}],
         expected=attention,
         kinds=("delta rule", "delta arrays"),
         base=ONE_ROW,

@@ -9,6 +9,7 @@ package applies W to vectors and whole recurrences without forming it, with clos
 * sequences: :func:`rnn`; with gradients, :func:`rnn_vjp`; one step at a time, :class:`Recurrence`;
 * reflections that depend on the data: :func:`delta_rule`; with gradients, :func:`delta_rule_vjp`;
 * its limit without reflections: :func:`linear_attention`; with gradients, :func:`linear_attention_vjp`;
+* drafted tokens of both, those that are accepted: :func:`commit`;
 * the matrix and its parameters: :func:`matrix`, :func:`frame`, :func:`wy`, :func:`factor`, :func:`nearest`,
   :func:`haar`, :func:`normalize`, :func:`snap`, :func:`real_form`, :func:`to_lapack`, :func:`from_lapack`;
 * the method for a shape: :func:`plan`; threads and memory: :func:`set_num_threads`, :func:`get_num_threads`,
@@ -19,6 +20,7 @@ package applies W to vectors and whole recurrences without forming it, with clos
 
 from householder._core import __version__ as __version__
 from householder._functions.apply import apply, backward, forward, forward_tape, matrix, wy
+from householder._functions.commit import commit
 from householder._functions.delta import delta_rule, delta_rule_vjp
 from householder._functions.linear_attention import linear_attention, linear_attention_vjp
 from householder._functions.plan import plan
@@ -39,6 +41,7 @@ __all__ = [
     "Reflections",
     "apply",
     "backward",
+    "commit",
     "delta_rule",
     "delta_rule_vjp",
     "factor",

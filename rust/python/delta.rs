@@ -43,15 +43,15 @@ pub fn delta_forward(
     py: Python<'_>,
     operands: DeltaArrays<'_>,
     options: DeltaOptions,
-    out: &Bound<'_, PyAny>,
+    out: Option<&Bound<'_, PyAny>>,
     last: Option<&Bound<'_, PyAny>>,
     saved: Option<&Bound<'_, PyAny>>,
     in_place: bool,
 ) -> PyResult<Py<PyAny>> {
     attempt(py, || {
         let (operands, call) = (Array::each(&operands)?, call(options)?);
-        let (out, last, saved) = (Array::read(out)?, Array::optional(last)?, Array::optional(saved)?);
-        let results = named(["out", "last", "saved"], [Some(&out), last.as_ref(), saved.as_ref()]);
+        let (out, last, saved) = (Array::optional(out)?, Array::optional(last)?, Array::optional(saved)?);
+        let results = named(["out", "last", "saved"], [out.as_ref(), last.as_ref(), saved.as_ref()]);
         (library().delta_rule)(&Arrays::new(&slots(&operands, [None; 3]), &results)?, call, in_place)
     })
 }

@@ -17,6 +17,7 @@ SMALL = {
     "numerics": "--sizes 16",
     "second_derivatives": "--rounds 1",
     "small_calls": "--rounds 1",
+    "states": "--rounds 1 --tokens 256",
     "training_step": "--hidden 16 --reflections 4 --batch 2 --rounds 1 --threads 1",
     "versus_delta": "--threads 1 --rounds 1 --tokens 32 --works gated KDA Product step",
     "uses": "--hidden 16 --reflections 4 --input 2 --batch 4 --steps 8 --rounds 1 --threads 1",

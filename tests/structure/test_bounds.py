@@ -41,6 +41,8 @@ WITHOUT_BOUNDS = {
     *("one_matrix", "single", "vectors", "shape", "optional", "tau", "matrix_phases", "all_of_columns", "one_row"),
     # Rules of Python's types.
     *("flag", "number", "scale", "seed", "kind_of", "no_mask"),
+    # The core computes the tokens that it is given.
+    *("states_at", "accepted"),
     # The core computes with both, and with every form of columns.
     *("not_both", "is_default"),
 }

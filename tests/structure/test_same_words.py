@@ -14,7 +14,7 @@ import jax  # noqa: E402
 import torch  # noqa: E402
 
 NAMES = sorted(set(hh.__all__) & set(ht.__all__) & set(hj.__all__))
-OF_ONE_LIBRARY = {"haar": {"device"}}
+OF_ONE_LIBRARY = {"haar": {"device"}, "commit": {"in_place"}}
 
 
 def test_all_of_jax_is_in_the_three():
@@ -80,8 +80,13 @@ def problems(dtype):
         yield "delta_rule", (q, k, v), {"beta": beta, "g": g, **packed, **state}
         steps = {"num_householder": 3, "cu_seqlens": np.array([0, 1, 3])}
         yield "delta_rule", (q[:, :3], k, v), {"beta": beta, **steps, **state}
-        for options in ({}, {"g": g, **state}, {"g": g, **packed, **state}):
+        yield "delta_rule", (q[:, :3], k, v), {"beta": beta, **steps, "states_at": [0, 1, 2, 3]}
+        for options in ({}, {"g": g, **state}, {"g": g, **packed, **state}, {"g": g, **state, "states_at": [4, 8]}):
             yield "linear_attention", (q, k, v), options
+        draft = [a.repeat(2, 0) for a in (k, v, beta, g)]
+        drafted = {"beta": draft[2], "g": draft[3], "accepted": np.array([2, 7]), "use_qk_l2norm_in_kernel": True}
+        yield "commit", (rng.standard_normal((2, 4, 4, 5)), *draft[:2]), drafted
+        yield "commit", (rng.standard_normal((2, 4, 4, 5)), *draft[:2]), {"accepted": np.array([9, 9])}
 
 
 def test_every_function_has_a_problem():

@@ -369,6 +369,31 @@ def gated_convolution(t, x, mask=None):
     return rounded(rounded(second * rounded(mixed)) @ t["out_proj.weight"].mT + t.get("out_proj.bias", 0))
 
 
+def states_after(positions, q, k, v, beta, g=None, initial_state=None, cu_seqlens=None, *, reflections=1, **options):
+    """The states in which the first tokens end; of packed ones, that of the sequence whose token is the last."""
+    states = []
+    for t in positions:
+        steps = t * reflections
+        first = [None if x is None else x[:, :n] for x, n in ((q, t), (k, steps), (v, steps), (beta, steps), (g, t))]
+        ends = None if cu_seqlens is None else cu_seqlens.clamp(max=t)
+        last = delta_rule(*first, initial_state, ends, reflections=reflections, **options)[1]
+        states.append(last if ends is None else last[max(int((cu_seqlens < t).sum()) - 1, 0)])
+    return torch.stack(states, 1 if cu_seqlens is None else 0)
+
+
+def committed(state, k, v, accepted, beta=None, g=None, *, reflections=1, normalize=False):
+    """The states after the first tokens of each sequence."""
+    parts = []
+    for i, t in enumerate(accepted.tolist() if isinstance(accepted, torch.Tensor) else accepted):
+        steps = t * reflections
+        first = [
+            None if x is None else x[i : i + 1, :n] for x, n in ((k, t), (k, steps), (v, steps), (beta, steps), (g, t))
+        ]
+        options = {"scale": 1.0, "reflections": reflections, "normalize": normalize}
+        parts.append(delta_rule(*first, state[i : i + 1], **options)[1])
+    return torch.cat([state[:0], *parts])
+
+
 def _delta_rows(q, k, v, beta, decay, state, reflections, tokens):
     """A sequence. What a chunk gets wrong of a state is replaced by no later step, because chunks are sums of steps:
     ``lost`` is wrong in outputs, ``missed`` in what steps correct.

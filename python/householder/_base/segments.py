@@ -29,6 +29,8 @@ class Segment(NamedTuple):
     """The sequences that begin in it."""
     ends: int
     """How many of its sequences end in it; the others go on in the next segment."""
+    chosen: int | slice | None
+    """Those of its sequences whose states at its end are asked for."""
     cu_seqlens: list[int] | None
     """Where its sequences begin and end, if they are packed in one row."""
 
@@ -45,32 +47,34 @@ def segments(states_at: Argument, q: tuple[int, ...], cu_seqlens: list[int] | No
     cuts = validate.states_at(states_at, tokens)
     if cu_seqlens is not None:
         return _packed(cuts, cu_seqlens)
-    return [
-        Segment(slice(*ends), slice(batch if i else 0, batch), batch if i == len(cuts) else 0, None)
-        for i, ends in enumerate(pairwise([0, *cuts, tokens]))
-    ]
+    parts = []
+    for begin, end in pairwise(_ends(cuts, tokens)):
+        begins, ends = slice(batch if parts else 0, batch), batch if end == tokens else 0
+        parts.append(Segment(slice(begin, end), begins, ends, slice(None) if len(parts) < len(cuts) else None, None))
+    return parts
 
 
 def _packed(cuts: list[int], cu_seqlens: list[int]) -> list[Segment]:
     """Cut packed sequences: a position belongs to the sequence of the token before it, 0 to the first sequence."""
-    count, found = len(cu_seqlens) - 1, []
-    if not count:
+    *starts, tokens = cu_seqlens
+    if not starts:
         raise ValueError(f"states_at is {cuts}, but cu_seqlens is {cu_seqlens}: there is no sequence with a state")
-    begin = begun = ended = 0
-    for end in cuts:
-        until = max(bisect_left(cu_seqlens, end), 1)
+    parts: list[Segment] = []
+    begun = ended = 0  # sequences
+    for begin, end in pairwise(_ends(cuts, tokens)):
+        owner = max(bisect_left(cu_seqlens, end) - 1, 0)
+        until = len(starts) if end == tokens else owner + 1
         complete = until - (end < cu_seqlens[until])
-        found.append(_part(cu_seqlens, (begin, end), (begun, ended), (until, complete)))
-        begin, begun, ended = end, until, complete
-    found.append(_part(cu_seqlens, (begin, cu_seqlens[-1]), (begun, ended), (count, count)))
-    return found
+        offsets = [*(max(start - begin, 0) for start in starts[ended:until]), end - begin]
+        chosen = owner - ended if len(parts) < len(cuts) else None
+        parts.append(Segment(slice(begin, end), slice(begun, until), complete - ended, chosen, offsets))
+        begun, ended = until, complete
+    return parts
 
 
-def _part(cu_seqlens: list[int], tokens: tuple[int, int], before: tuple[int, int], after: tuple[int, int]) -> Segment:
-    """Return a segment, from how many sequences have begun and have ended before and after it."""
-    (begin, end), (begun, ended), (until, complete) = tokens, before, after
-    starts = [max(start - begin, 0) for start in cu_seqlens[ended:until]]
-    return Segment(slice(begin, end), slice(begun, until), complete - ended, [*starts, end - begin])
+def _ends(cuts: list[int], tokens: int) -> list[int]:
+    """Return where segments begin and end; none follows a cut after the last token."""
+    return [0, *cuts, *([tokens] if cuts[-1] < tokens else [])]
 
 
 def run(
@@ -85,21 +89,18 @@ def run(
 
     The states are ``(B, cuts, HV, K, V)`` or, of packed sequences, ``(cuts, HV, K, V)``.
     """
-    outputs, ended, finals = [], [], []
+    outputs, ended, states = [], [], []
     unfinished = initial_state[:0]
     for segment in segments:
         begins = _joined(xp, [unfinished, initial_state[segment.begins]])
         o, last = compute(segment.of(operands, reflections), begins, segment.cu_seqlens)
         outputs.append(o)
         ended.append(last[: segment.ends])
-        finals.append(last)
+        if segment.chosen is not None:
+            states.append(last[segment.chosen])
         unfinished = last[segment.ends :]
-    at_cuts = finals[:-1]
-    if segments[0].cu_seqlens is None:
-        states = xp.stack(at_cuts, axis=1)
-    else:
-        states = xp.stack([last[-1] for last in at_cuts], axis=0)
-    return xp.concat(outputs, axis=1), _joined(xp, ended), states
+    axis = 1 if segments[0].cu_seqlens is None else 0
+    return xp.concat(outputs, axis=1), _joined(xp, ended), xp.stack(states, axis=axis)
 
 
 def _joined(xp: ModuleType, parts: list[AnyArray]) -> AnyArray:

@@ -194,6 +194,10 @@ class DeltaOptions(AttentionOptions[T], total=False):
     num_householder: int
 
 
+AttentionArgs = AttentionOptions[ArrayLike]
+DeltaArgs = DeltaOptions[ArrayLike]
+
+
 class DeltaGradients(NamedTuple):
     """Gradients of the delta rule, or of linear attention; None for arguments that were None."""
 

@@ -259,10 +259,12 @@ def delta_sizes(
     needed: Mapping[str, tuple[int, ...]],
     g: tuple[int, ...] | None,
     reflections: Argument,
+    of: str = "q",
 ) -> tuple[int, int, int, int, int]:
     """Return ``H, HV, K, V`` and the steps of a token, from the shapes of the delta rule's operands.
 
-    ``needed`` has the shapes of k and v, and, for the delta rule, that of beta.
+    ``needed`` has the shapes of k and v, and, for the delta rule, that of beta. ``of`` is what messages call the shape
+    of q.
     """
     v = needed["v"]
     reflections = integer("num_householder", reflections, 1)
@@ -276,7 +278,7 @@ def delta_sizes(
     for name, shape in needed.items():
         if tuple(shape) not in operands[name]:
             also = f" and num_householder = {reflections}" if reflections > 1 else ""
-            raise ValueError(f"{name} has shape {tuple(shape)}, expected {operands[name][0]} for q {tuple(q)}{also}")
+            raise ValueError(f"{name} has shape {tuple(shape)}, expected {operands[name][0]} for {of} {tuple(q)}{also}")
     if g is not None and tuple(g) not in operands["g"]:
         by_head, by_channel = operands["g"]
         raise ValueError(f"g has shape {tuple(g)}, expected {by_head}, one per head, or {by_channel}, one per channel")

@@ -18,21 +18,19 @@ from householder._base.types import (
     Array,
     ArrayLike,
     Delta,
+    DeltaArgs,
     DeltaGradients,
-    DeltaOptions,
     DeltaWithStates,
 )
 
-Options = DeltaOptions[ArrayLike]
-
 
 @overload
 def delta_rule(
-    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, beta: ArrayLike, states_at: None = None, **options: Unpack[Options]
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, beta: ArrayLike, states_at: None = None, **options: Unpack[DeltaArgs]
 ) -> Delta: ...
 @overload
 def delta_rule(
-    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, beta: ArrayLike, states_at: Sequence[int], **options: Unpack[Options]
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, beta: ArrayLike, states_at: Sequence[int], **options: Unpack[DeltaArgs]
 ) -> DeltaWithStates: ...
 def delta_rule(
     q: ArrayLike,
@@ -125,11 +123,11 @@ def delta_rule(
 
 @overload
 def delta_rule_vjp(
-    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, beta: ArrayLike, states_at: None = None, **options: Unpack[Options]
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, beta: ArrayLike, states_at: None = None, **options: Unpack[DeltaArgs]
 ) -> tuple[Delta, "DeltaVjp"]: ...
 @overload
 def delta_rule_vjp(
-    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, beta: ArrayLike, states_at: Sequence[int], **options: Unpack[Options]
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, beta: ArrayLike, states_at: Sequence[int], **options: Unpack[DeltaArgs]
 ) -> tuple[DeltaWithStates, "DeltaWithStatesVjp"]: ...
 def delta_rule_vjp(
     q: ArrayLike,
@@ -276,7 +274,7 @@ class DeltaWithStatesVjp:
         (q, _, v, *_), _, states, is_packed = self._call
         if grad_o is None and grad_final_state is None and grad_states is None:
             raise ValueError("grad_o, grad_final_state and grad_states are all None, expected at least one gradient")
-        cuts = len(self._segments) - 1
+        cuts = sum(segment.chosen is not None for segment in self._segments)
         shape = (cuts, *states[1:]) if is_packed else (states[0], cuts, *states[1:])
         grad_o = _optional("grad_o", grad_o, q, (*q.shape[:2], *v.shape[2:]))
         grad_last = _optional("grad_final_state", grad_final_state, q, states)
@@ -292,8 +290,8 @@ class DeltaWithStatesVjp:
         for i, (segment, pull) in reversed([*enumerate(zip(self._segments, self._pulls, strict=True))]):
             begin = ended - segment.ends
             grads_of_ends = np.concatenate([grad_last[begin:ended], unfinished])
-            if i < len(at_cuts):
-                grads_of_ends[slice(-1, None) if self._call.is_packed else slice(None)] += at_cuts[i]
+            if segment.chosen is not None:
+                grads_of_ends[segment.chosen] += at_cuts[i]
             part = pull(None if grad_o is None else grad_o[:, segment.tokens], grad_final_state=grads_of_ends)
             begun = segment.begins.stop - segment.begins.start
             unfinished, grad_initial[segment.begins] = np.split(part.initial_state, [len(grads_of_ends) - begun])
@@ -345,7 +343,7 @@ class Call(NamedTuple):
         """Return the outputs, the final states if they are requested, and states after chosen tokens."""
         is_wanted = validate.flag("output_final_state", output_final_state)
         if states_at is None:
-            return self._run(is_wanted, None)
+            return self.run(is_wanted, None)
         return self._with_states(is_wanted, self._segments(states_at), None)
 
     def results_and_vjp(
@@ -354,7 +352,7 @@ class Call(NamedTuple):
         """Return the results, and the function that computes gradients."""
         is_wanted = validate.flag("output_final_state", output_final_state)
         if states_at is None:
-            return self._with_vjp(is_wanted)
+            return self.with_vjp(is_wanted)
         parts, pulls = self._segments(states_at), list[DeltaVjp]()
         return self._with_states(is_wanted, parts, pulls), DeltaWithStatesVjp(self, parts, pulls)
 
@@ -368,8 +366,8 @@ class Call(NamedTuple):
         def run(operands: list[AnyArray], initial_state: Array, offsets: list[int] | None) -> tuple[AnyArray, AnyArray]:
             call = self._of_segment(operands, initial_state, offsets)
             if pulls is None:
-                return call._run(True, None)
-            results, pull = call._with_vjp(True)
+                return call.run(True, None)
+            results, pull = call.with_vjp(True)
             pulls.append(pull)
             return results
 
@@ -385,12 +383,12 @@ class Call(NamedTuple):
         sizes, _, by_channel, scale, normalize = self.options
         return Call(laid_out, (sizes, offsets, by_channel, scale, normalize), initial_state.shape, self.is_packed)
 
-    def _with_vjp(self, is_wanted: bool) -> tuple[Delta, DeltaVjp]:
+    def with_vjp(self, is_wanted: bool) -> tuple[Delta, DeltaVjp]:
         k, (_, _, *state) = self.operands[1], self.states
         saved = np.empty((k.shape[0] * k.shape[1] // _core.delta_interval(*state), *self.states[1:]), k.dtype)
-        return self._run(is_wanted, saved), DeltaVjp(self, saved)
+        return self.run(is_wanted, saved), DeltaVjp(self, saved)
 
-    def _run(self, is_wanted: bool, saved: Array | None) -> Delta:
+    def run(self, is_wanted: bool, saved: Array | None) -> Delta:
         """Run forward, and fill ``saved`` with the states from which a backward pass starts again."""
         q, v = self.operands[0], self.operands[2]
         o, last = np.empty((*q.shape[:2], *v.shape[2:]), q.dtype), np.empty(self.states, q.dtype) if is_wanted else None

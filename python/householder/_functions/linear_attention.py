@@ -4,19 +4,17 @@ from collections.abc import Sequence
 from typing import Unpack, overload
 
 from householder._base.docstrings import completed_by
-from householder._base.types import ArrayLike, AttentionOptions, Delta, DeltaWithStates
+from householder._base.types import ArrayLike, AttentionArgs, Delta, DeltaWithStates
 from householder._functions.delta import Call, DeltaVjp, DeltaWithStatesVjp, delta_rule
-
-Options = AttentionOptions[ArrayLike]
 
 
 @overload
 def linear_attention(
-    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, states_at: None = None, **options: Unpack[Options]
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, states_at: None = None, **options: Unpack[AttentionArgs]
 ) -> Delta: ...
 @overload
 def linear_attention(
-    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, states_at: Sequence[int], **options: Unpack[Options]
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, states_at: Sequence[int], **options: Unpack[AttentionArgs]
 ) -> DeltaWithStates: ...
 @completed_by(delta_rule, "array")
 def linear_attention(
@@ -62,11 +60,11 @@ def linear_attention(
 
 @overload
 def linear_attention_vjp(
-    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, states_at: None = None, **options: Unpack[Options]
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, states_at: None = None, **options: Unpack[AttentionArgs]
 ) -> tuple[Delta, DeltaVjp]: ...
 @overload
 def linear_attention_vjp(
-    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, states_at: Sequence[int], **options: Unpack[Options]
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, states_at: Sequence[int], **options: Unpack[AttentionArgs]
 ) -> tuple[DeltaWithStates, DeltaWithStatesVjp]: ...
 def linear_attention_vjp(
     q: ArrayLike,

@@ -20,18 +20,16 @@ if TYPE_CHECKING:
 
     from jax import Array
 
-    from householder._base.types import AnyArray, Argument, ArrayLike, DeltaOptions
-
-    Options = DeltaOptions[ArrayLike]
+    from householder._base.types import AnyArray, Argument, ArrayLike, DeltaArgs
 
 
 @overload
 def delta_rule(
-    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, beta: ArrayLike, states_at: None = None, **options: Unpack[Options]
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, beta: ArrayLike, states_at: None = None, **options: Unpack[DeltaArgs]
 ) -> tuple[Array, Array | None]: ...
 @overload
 def delta_rule(
-    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, beta: ArrayLike, states_at: Sequence[int], **options: Unpack[Options]
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, beta: ArrayLike, states_at: Sequence[int], **options: Unpack[DeltaArgs]
 ) -> tuple[Array, Array | None, Array]: ...
 @completed_by(householder.delta_rule, "Array")
 def delta_rule(

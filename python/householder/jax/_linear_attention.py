@@ -14,18 +14,16 @@ if TYPE_CHECKING:
 
     from jax import Array
 
-    from householder._base.types import ArrayLike, AttentionOptions
-
-    Options = AttentionOptions[ArrayLike]
+    from householder._base.types import ArrayLike, AttentionArgs
 
 
 @overload
 def linear_attention(
-    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, states_at: None = None, **options: Unpack[Options]
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, states_at: None = None, **options: Unpack[AttentionArgs]
 ) -> tuple[Array, Array | None]: ...
 @overload
 def linear_attention(
-    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, states_at: Sequence[int], **options: Unpack[Options]
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, states_at: Sequence[int], **options: Unpack[AttentionArgs]
 ) -> tuple[Array, Array | None, Array]: ...
 @completed_by(householder.linear_attention, "Array")
 def linear_attention(

@@ -2,7 +2,7 @@
 
 * The matrix W as an object: :class:`Reflections`, which functions take in the place of ``u``.
 * Functions: :func:`apply`, :func:`matrix`, :func:`frame`, :func:`rnn`, :func:`delta_rule`, :func:`linear_attention`;
-  for very long sequences, :func:`last_state`.
+  :func:`commit` for drafted tokens; for very long sequences, :func:`last_state`.
 * Replacements for torch's functions of the same names: :func:`householder_product`, :func:`ormqr`.
 * Reflections of a given matrix: :func:`factor`, :func:`nearest`; of a random matrix: :func:`haar`.
 * Layers: :class:`Orthogonal`, :class:`OrthogonalRNN`, :class:`OrthogonalRNNCell`, and their complex counterparts
@@ -21,6 +21,7 @@ The native code follows ``torch.get_num_threads()``.
 
 from householder.torch.acceleration.models import accelerate, restore
 from householder.torch.functions.apply import apply, matrix
+from householder.torch.functions.commit import commit
 from householder.torch.functions.delta import delta_rule
 from householder.torch.functions.export import decompositions
 from householder.torch.functions.lapack import householder_product, ormqr
@@ -58,6 +59,7 @@ __all__ = [
     "adapt",
     "adapter_state",
     "apply",
+    "commit",
     "decompositions",
     "delta_rule",
     "factor",

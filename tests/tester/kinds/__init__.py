@@ -42,6 +42,7 @@ KINDS = {
     "haar": Kind(groups.haar, 8),
     "delta rule": Kind(delta.rule, 20),
     "decoding": Kind(delta.decoding, 3),
+    "drafts": Kind(delta.drafts, 3),
     "delta arrays": Kind(delta.arrays, 10),
     "DeltaNet": Kind(delta.layer, 3),
     "jax": Kind(jax_functions.call, 0.2),

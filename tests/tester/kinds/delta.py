@@ -87,6 +87,17 @@ def packed(source, tokens):
     return torch.tensor(sorted([0, tokens, *(int(cut) for cut in cuts)]))
 
 
+def positions(source, tokens, ends):
+    """Increasing numbers of tokens: any of them, the edges of chunks, and where sequences end; None for no states."""
+    some = (
+        [*range(tokens + 1)] if source.flag() else [0, 31, 32, 33, 64, tokens, *([] if ends is None else ends.tolist())]
+    )
+    drawn = source.rng.choice(some, source.among(1, 4))
+    return (
+        None if source.flag() or (ends is not None and len(ends) < 2) else sorted({min(int(t), tokens) for t in drawn})
+    )
+
+
 def draw(source, dtype):
     """Operands, options under the oracle's names, and the roundings of a sequence. One in three is linear attention."""
     extent, erases = attention(source)
@@ -119,14 +130,18 @@ def rule(source):
     both = source.flag()
     name, named = called(tensors, options)
     named |= {"use_qk_l2norm_in_kernel": options["normalize"], "output_final_state": both}
+    states_at = positions(source, tensors["q"].shape[1], ends)
+    named |= {} if states_at is None else {"states_at": states_at}
 
     def ours(t):
-        o, last = getattr(ht, name)(**t, **named)
-        return (o, last) if both else o
+        results = tuple(a for a in getattr(ht, name)(**t, **named) if a is not None)
+        return results if len(results) > 1 else results[0]
 
     def theirs(t):
-        o, last = oracle.delta_rule(**{"beta": None, **t}, **options)
-        return (o, last) if both else o
+        t = {"beta": None, **t}
+        o, last = oracle.delta_rule(**t, **options)
+        states = () if states_at is None else (oracle.states_after(states_at, **t, **options),)
+        return (o, *((last,) if both else ()), *states) if both or states else o
 
     return Problem(f"ht.{name}", tensors | given, ours, theirs, operations, (), reach=reach(tensors), options=named)
 
@@ -174,6 +189,30 @@ def decoding(source):
     )
 
 
+def drafts(source):
+    """The accepted tokens of drafts, which are committed to states."""
+    dtype = source.choose((*REAL, *REAL, source.choose(HALF)))
+    extent, erases = attention(source)
+    extent = extent._replace(tokens=min(extent.tokens, 70))
+    normalize, r = source.flag(), extent.reflections
+    tensors = operands(source, extent, normalize, dtype, erases)
+    del tensors["q"]
+    tensors["state"] = source.numbers((extent.batch, extent.heads * extent.group, extent.keys, extent.values), dtype)
+    accepted = [int(n) for n in source.rng.integers(0, extent.tokens + 1, extent.batch)]
+    if source.flag():
+        accepted = [extent.tokens] * extent.batch
+    named = {"accepted": accepted, "use_qk_l2norm_in_kernel": normalize, "num_householder": r}
+
+    def ours(t):
+        return ht.commit(**t, **named)
+
+    def theirs(t):
+        return oracle.committed(**t, accepted=accepted, reflections=r, normalize=normalize)
+
+    operations = (extent.keys + 8) * (extent.tokens * r + 1)
+    return Problem("commit", tensors, ours, theirs, operations, (), reach=reach(tensors), options=named)
+
+
 def arrays(source):
     """The NumPy functions, or a call that is to be refused."""
     dtype = source.choose(REAL)
@@ -185,6 +224,8 @@ def arrays(source):
     if ends is not None:
         named["cu_seqlens"] = ends.tolist()
     names, backward = [name for name in OPERANDS if name in tensors], source.flag()
+    states_at = positions(source, tensors["q"].shape[1], ends)
+    named |= {} if states_at is None else {"states_at": states_at}
     if backward:
         (batch, tokens), (heads, values) = tensors["q"].shape[:2], tensors["v"].shape[2:]
         count = batch if ends is None else len(ends) - 1
@@ -192,6 +233,9 @@ def arrays(source):
             "grad_o": (batch, tokens, heads, values),
             "grad_final_state": (count, heads, tensors["k"].shape[3], values),
         }
+        if states_at is not None:
+            count = (len(states_at),) if ends is not None else (batch, len(states_at))
+            shapes["grad_states"] = (*count, *shapes["grad_final_state"][1:])
         kept = source.some(tuple(shapes)) or ("grad_o",)
         given |= {"grad_o": None} | {name: source.numbers(shapes[name], dtype) for name in kept}
 
@@ -199,16 +243,21 @@ def arrays(source):
         t = {name: a.requires_grad_(name in names) if isinstance(a, torch.Tensor) else a for name, a in t.items()}
         given = {"beta": None} | {name: t[name] for name in names}
         o, last = oracle.delta_rule(**given, cu_seqlens=ends, **options)
+        results = {"o": o, "final_state": last}
+        if states_at is not None:
+            results["states"] = oracle.states_after(states_at, **given, cu_seqlens=ends, **options)
         if not backward:
-            return {"o": o, "final_state": last}
-        found = gradients((o, last), (t["grad_o"], t.get("grad_final_state")), t, names)
+            return results
+        of_results = (t["grad_o"], *(t.get(f"grad_{name}") for name in ("final_state", "states")))[: len(results)]
+        found = gradients(tuple(results.values()), of_results, t, names)
         return dict(zip(names, found, strict=True))
 
     def results_of_arrays(**arguments):
         return getattr(hh, rule)(**arguments, output_final_state=True)
 
-    def gradients_of_arrays(grad_o=None, grad_final_state=None, **arguments):
-        return getattr(hh, f"{rule}_vjp")(**arguments)[1](grad_o, grad_final_state=grad_final_state)
+    def gradients_of_arrays(grad_o=None, **arguments):
+        others = {name: arguments.pop(name) for name in ("grad_final_state", "grad_states") if name in arguments}
+        return getattr(hh, f"{rule}_vjp")(**arguments)[1](grad_o, **others)
 
     function = gradients_of_arrays if backward else results_of_arrays
     call = Call(function, given, theirs, operations, named, reach=reach(given))

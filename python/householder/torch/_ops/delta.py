@@ -23,7 +23,6 @@ from householder.torch._ops.batching import fold, unfold
 from householder.torch._ops.memory import room_for
 from householder.torch._ops.operation import BackwardArguments, Computed, Operation, Pulled, Results, VmapInfo
 from householder.torch._ops.operator import Operator
-from householder.torch._ops.route import EAGER, route
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -178,19 +177,37 @@ def _described(inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions) -> _c
     return sizes, offsets, g is not None and g.dim() == 4, options.scale, options.normalize
 
 
-def in_place(inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions) -> tuple[Tensor, Tensor] | None:
-    """Return outputs and the initial states, updated; None if a call needs another route."""
-    if route() is not EAGER or torch.is_grad_enabled():
-        return None
-    q, v, state = inputs.q, inputs.v, inputs.initial_state
+def outputs_alone(inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions, _: bool) -> Computed:
+    """Compute the outputs, and write no final states."""
+    o = _empty_outputs(inputs)
+    status = _core.delta_forward(inputs[:_OPERANDS], _described(inputs, options), o, None, None, False)
+    return status if status is NotImplemented else ((o, None), DeltaRuleSaved())
+
+
+def in_place(inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions, _: bool) -> Computed:
+    """Compute the outputs, and update the initial states."""
+    return _updated(inputs, options, _empty_outputs(inputs))
+
+
+def states_in_place(inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions, _: bool) -> Computed:
+    """Update the initial states, and compute no outputs."""
+    return _updated(inputs, options, None)
+
+
+def _updated(inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions, o: Tensor | None) -> Computed:
+    state = inputs.initial_state
     assert state is not None
-    o = q.new_empty(*q.shape[:2], *v.shape[2:])
     operands, described = inputs._replace(initial_state=None)[:_OPERANDS], _described(inputs, options)
     if _core.delta_forward(operands, described, o, state, None, True) is NotImplemented:
-        return None
+        return NotImplemented
     if not state.is_inference():
         torch.autograd.graph.increment_version(state)
-    return o, state
+    return (o, state), DeltaRuleSaved()
+
+
+def _empty_outputs(inputs: DeltaRuleInputs[Tensor]) -> Tensor:
+    q, v = inputs.q, inputs.v
+    return q.new_empty(*q.shape[:2], *v.shape[2:])
 
 
 def _axes_for_many(inputs: DeltaRuleInputs[Tensor], dims: DeltaRuleInputs[int | None]) -> DeltaRuleInputs[int]:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from householder.torch._ops.operation import Operation
+    from householder.torch._ops.operation import Forward, Operation
 
 
 class Operator:
@@ -71,8 +71,11 @@ class Operator:
         name = f"householder::{self.operation.name}"
         return new_class(name, (function,), exec_body=lambda members: members.update(operator=self))
 
-    def attempt(self, inputs: Inputs, options: Options) -> Results:
-        """Compute an ordinary call at once; return None if it needs checks, conversion or another route."""
+    def attempt(self, inputs: Inputs, options: Options, forward: Forward | None = None) -> Results:
+        """Compute an ordinary call at once; return None if it needs checks, conversion or another route.
+
+        ``forward`` takes the place of the operation's on the CPU where no graph is recorded.
+        """
         if route() is not EAGER:
             return None
         try:
@@ -84,7 +87,7 @@ class Operator:
                     needs_graph = needs_graph or tensor.requires_grad
             if needs_graph and torch.is_grad_enabled():
                 return self._eager.apply(*inputs, options)
-            computed = self.operation.cpu_forward(inputs, options, False)
+            computed = (forward or self.operation.cpu_forward)(inputs, options, False)
         except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
             return None  # the checks of the arguments explain
         return None if computed is NotImplemented else computed[0]

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from householder._base.types import AnyArray, Argument, ArrayLike, DeltaOptions
+    from householder.torch._ops.operation import Forward
 
-    Options = DeltaOptions[Tensor]
+    TensorsOfDelta = DeltaOptions[Tensor]
 
 _COMPUTED = (torch.float32, torch.float64)
 _MIXED = (torch.float32, *HALF_TYPES)
@@ -31,11 +32,11 @@ _MIXED = (torch.float32, *HALF_TYPES)
 
 @overload
 def delta_rule(
-    q: Tensor, k: Tensor, v: Tensor, *, beta: Tensor, states_at: None = None, **options: Unpack[Options]
+    q: Tensor, k: Tensor, v: Tensor, *, beta: Tensor, states_at: None = None, **options: Unpack[TensorsOfDelta]
 ) -> tuple[Tensor, Tensor | None]: ...
 @overload
 def delta_rule(
-    q: Tensor, k: Tensor, v: Tensor, *, beta: Tensor, states_at: Sequence[int], **options: Unpack[Options]
+    q: Tensor, k: Tensor, v: Tensor, *, beta: Tensor, states_at: Sequence[int], **options: Unpack[TensorsOfDelta]
 ) -> tuple[Tensor, Tensor | None, Tensor]: ...
 @completed_by(householder.delta_rule, "Tensor")
 def delta_rule(
@@ -119,15 +120,18 @@ def run(
     Linear attention does not erase, and needs no betas. ``in_place``: the final states may take the place of the
     initial ones.
     """
-    results = None
+    is_wanted = validate.flag("output_final_state", output_final_state)
+    results: tuple[Tensor, Tensor | None] | None = None
     is_typed = type(num_householder) is int and type(normalize) is bool and isinstance(scale, (float, NoneType))
     if is_typed and not in_place and _fits(inputs, num_householder, erases):
         ordinary = DeltaRuleOptions(inputs.q.shape[3] ** -0.5 if scale is None else scale, num_householder, normalize)
-        results = _ops.delta.operator.attempt(inputs, ordinary)
+        results = _ops.delta.operator.attempt(inputs, ordinary, None if is_wanted else _ops.delta.outputs_alone)
     if results is None:
-        results = _computed(*_checked(inputs, scale, num_householder, normalize, erases=erases), in_place=in_place)
+        forward = _ops.delta.in_place if in_place and inputs.initial_state is not None else None
+        forward = forward if is_wanted else _ops.delta.outputs_alone
+        results = evaluate(*check(inputs, scale, num_householder, normalize, erases=erases), forward)
     o, last = results
-    return o, last if validate.flag("output_final_state", output_final_state) else None
+    return o, last if is_wanted else None
 
 
 def run_with_states(
@@ -141,7 +145,7 @@ def run_with_states(
     erases: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Compute, and also return the states after chosen tokens."""
-    checked, options = _checked(inputs, scale, num_householder, normalize, erases=erases)
+    checked, options = check(inputs, scale, num_householder, normalize, erases=erases)
     q, k, v, beta, g, initial_state, skip, cu_seqlens = checked
     offsets = None if cu_seqlens is None else validate.delta_offsets(q.shape, cu_seqlens.tolist())
     parts = segments.segments(states_at, q.shape, offsets)
@@ -151,7 +155,7 @@ def run_with_states(
 
     def compute(operands: list[AnyArray], state: Tensor, ends: list[int] | None) -> tuple[Tensor, Tensor]:
         of_row = None if ends is None else torch.tensor(ends, device=q.device)
-        return _computed(DeltaRuleInputs._make([*operands, state, skip, of_row]), options)
+        return evaluate(DeltaRuleInputs._make([*operands, state, skip, of_row]), options)
 
     o, last, states = segments.run(torch, compute, (q, k, v, beta, g), initial_state, num_householder, parts)
     return o, last if validate.flag("output_final_state", output_final_state) else None, states
@@ -182,13 +186,13 @@ def _fits(inputs: DeltaRuleInputs[AnyArray], num_householder: int, erases: bool)
     return bool(sizes_fit) and is_complete and cu_seqlens is None and dtype in _COMPUTED
 
 
-def _checked(
+def check(
     inputs: DeltaRuleInputs[AnyArray], scale: float | None, num_householder: int, normalize: bool, *, erases: bool
 ) -> tuple[DeltaRuleInputs[AnyArray], DeltaRuleOptions]:
     """Check all arguments, and convert types of those that have the type of the computation."""
     q, k, v, beta, g, initial_state, skip, cu_seqlens = inputs
     needed = {"k": k, "v": v} | ({"beta": beta} if erases or beta is not None else {})
-    compute = _checked_type(q, needed, {"g": g, "initial_state": initial_state, "skip": skip})
+    compute = checked_type("q", q, needed, {"g": g, "initial_state": initial_state, "skip": skip})
     shapes = {name: t.shape for name, t in needed.items()}
     sizes = validate.delta_sizes(q.shape, shapes, None if g is None else g.shape, num_householder)
     _, heads, keys, values, num_householder = sizes
@@ -203,33 +207,32 @@ def _checked(
     return DeltaRuleInputs._make([q, k, v, *wide, offsets]), options
 
 
-def _computed(
-    inputs: DeltaRuleInputs[AnyArray], options: DeltaRuleOptions, *, in_place: bool = False
+def evaluate(
+    inputs: DeltaRuleInputs[AnyArray], options: DeltaRuleOptions, forward: Forward | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Compute a call whose arguments are checked."""
-    q, k, v, beta, g, initial_state, skip, _ = inputs
+    """Compute a call whose arguments are checked, if possible by ``forward``."""
     results: tuple[Tensor, Tensor] | None
-    if beta is not None and skip is None and fla_kernels.takes(q, k, v, g):
-        results = fla_kernels.delta_rule(inputs, options)
-    else:
-        results = _ops.delta.in_place(inputs, options) if in_place and initial_state is not None else None
-        if results is None:
-            results = _ops.delta.operator(inputs, options)
-    o, last = results
-    return o.to(q.dtype), last
+    if inputs.beta is not None and inputs.skip is None and fla_kernels.takes(*inputs[:3], inputs.g):
+        o, last = fla_kernels.delta_rule(inputs, options)
+        return o.to(inputs.q.dtype), last
+    results = None if forward is None else _ops.delta.operator.attempt(inputs, options, forward)
+    return _ops.delta.operator(inputs, options) if results is None else results
 
 
-def _checked_type(q: ArrayLike, needed: Mapping[str, AnyArray], optional: Mapping[str, AnyArray]) -> torch.dtype:
-    checks.tensor("q", q)
+def checked_type(
+    like: str, q: ArrayLike, needed: Mapping[str, AnyArray], optional: Mapping[str, AnyArray]
+) -> torch.dtype:
+    """Return the type of the computation; expect tensors whose types and devices fit to one that messages call so."""
+    checks.tensor(like, q)
     if q.dtype is not torch.float64 and q.dtype not in _MIXED:
-        raise TypeError(f"q has dtype {q.dtype}, expected torch.float64, {', '.join(map(str, _MIXED))}")
+        raise TypeError(f"{like} has dtype {q.dtype}, expected torch.float64, {', '.join(map(str, _MIXED))}")
     present = {name: other for name, other in optional.items() if other is not None}
     for name, other in {**needed, **present}.items():
         checks.tensor(name, other)
         if other.device != q.device:
-            raise TypeError(f"{name} is on {other.device} but q is on {q.device}")
+            raise TypeError(f"{name} is on {other.device} but {like} is on {q.device}")
         if other.dtype is not q.dtype and not (q.dtype in _MIXED and other.dtype in _MIXED):
-            raise TypeError(f"{name} has dtype {other.dtype} but q has dtype {q.dtype}")
+            raise TypeError(f"{name} has dtype {other.dtype} but {like} has dtype {q.dtype}")
     return compute_type(q.dtype)
 
 

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
     from householder._base.types import AttentionOptions
 
-    Options = AttentionOptions[Tensor]
+    TensorsOfAttention = AttentionOptions[Tensor]
 
 
 @overload
 def linear_attention(
-    q: Tensor, k: Tensor, v: Tensor, *, states_at: None = None, **options: Unpack[Options]
+    q: Tensor, k: Tensor, v: Tensor, *, states_at: None = None, **options: Unpack[TensorsOfAttention]
 ) -> tuple[Tensor, Tensor | None]: ...
 @overload
 def linear_attention(
-    q: Tensor, k: Tensor, v: Tensor, *, states_at: Sequence[int], **options: Unpack[Options]
+    q: Tensor, k: Tensor, v: Tensor, *, states_at: Sequence[int], **options: Unpack[TensorsOfAttention]
 ) -> tuple[Tensor, Tensor | None, Tensor]: ...
 @completed_by(householder.linear_attention, "Tensor")
 def linear_attention(

@@ -138,8 +138,8 @@ struct TokenStep<'a, T> {
     reach: T,
     v: View<'a, T>,
     out: ViewMut<'a, T>,
-    /// Whether a token ends.
-    ends: bool,
+    /// Whether a token ends, and its output is asked for.
+    reads: bool,
 }
 
 /// Runs the sequence of a part, step by step.
@@ -165,17 +165,17 @@ fn by_steps<T: Exponential>(
         let initial = places.initial.map(|states| problem.state_in(states, part.sequence, head, column));
         let from = initial.unwrap_or(View::none());
         let steps = rows.groups(4).zip(values.groups(2)).enumerate();
-        let steps = steps.map(|(i, (rows, values))| prepare(isa, problem, part, head, i, [rows, values]));
+        let steps = steps.map(|(i, (rows, values))| {
+            prepare(isa, problem, part, head, i, [rows, values], !places.out.is_none())
+        });
         let steps = steps.collect::<Result<Vec<_>>>()?;
         // SAFETY: states of this part, and rows made for it; tasks write disjoint heads and columns.
         unsafe { all(isa, width, from, state, &steps) };
         let first = problem.sequences[part.sequence].start;
-        for (token, step) in steps.iter().filter(|step| step.ends).enumerate() {
+        for (token, step) in steps.iter().filter(|step| step.reads).enumerate() {
             let out = problem.values_of(places.out, (first + token, 1), head, column);
-            if !out.is_none() {
-                // SAFETY: as above.
-                unsafe { out.write(isa, width, step.out.read()) };
-            }
+            // SAFETY: as above.
+            unsafe { out.write(isa, width, step.out.read()) };
         }
     }
     Ok(())
@@ -192,7 +192,7 @@ fn unchanged<T: Exponential>(problem: &Problem<'_, T>, part: &TaskPart, places: 
     Ok(())
 }
 
-/// Step `i` of the sequence, in four rows of keys and two of values.
+/// Step `i` of the sequence, in four rows of keys and two of values. With `outputs`, those of tokens are read.
 fn prepare<'a, T: Exponential>(
     isa: InstructionSet,
     problem: &Problem<'_, T>,
@@ -200,6 +200,7 @@ fn prepare<'a, T: Exponential>(
     head: usize,
     i: usize,
     [rows, values]: [ViewMut<'a, T>; 2],
+    outputs: bool,
 ) -> Result<TokenStep<'a, T>> {
     let sizes = problem.sizes;
     let (width, reflections) = (sizes.key_width, sizes.reflections);
@@ -208,7 +209,7 @@ fn prepare<'a, T: Exponential>(
     let factor = |x: &[T]| {
         if problem.normalize { T::ONE / (dot(isa, x, x) + T::of(EPSILON)).sqrt() } else { T::ONE }
     };
-    let (begins, ends) = (i.is_multiple_of(reflections), (i + 1).is_multiple_of(reflections));
+    let (begins, reads) = (i.is_multiple_of(reflections), outputs && (i + 1).is_multiple_of(reflections));
     // SAFETY: rows of the operands, and six rows of this step's own.
     let [decay, key, by_key, by_query] = unsafe {
         problem.k.rows((step, 1), part.key_head).read(isa, width, rows.part(1, 2));
@@ -227,13 +228,13 @@ fn prepare<'a, T: Exponential>(
         }
         _ => decay.fill(T::ONE),
     }
-    let of_query = if ends { factor(by_query) * problem.scale } else { T::ZERO };
+    let of_query = if reads { factor(by_query) * problem.scale } else { T::ZERO };
     let of_key = factor(key);
-    let reach = if ends { dot(isa, by_query, key) * of_query * of_key } else { T::ZERO };
+    let reach = if reads { dot(isa, by_query, key) * of_query * of_key } else { T::ZERO };
     for x in 0..width {
         key[x] = key[x] * of_key;
         by_key[x] = decay[x] * key[x];
-        by_query[x] = if ends { decay[x] * by_query[x] * of_query } else { T::ZERO };
+        by_query[x] = if reads { decay[x] * by_query[x] * of_query } else { T::ZERO };
     }
     Ok(TokenStep {
         rows: rows.read(),
@@ -243,7 +244,7 @@ fn prepare<'a, T: Exponential>(
         reach,
         v: values.read(),
         out: values.part(1, 2),
-        ends,
+        reads,
     })
 }
 
@@ -290,7 +291,7 @@ unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
     let zero = [T::splat(s, T::ZERO); N];
     let height = to.count;
     let mut from = from;
-    for TokenStep { rows, beta, erases, skip, reach, v, out, .. } in steps {
+    for TokenStep { rows, beta, erases, skip, reach, v, out, reads } in steps {
         let [e, k, ek, eq] = [0, 1, 2, 3].map(|row| rows.at(0, row));
         let (mut of_keys, mut of_queries) = (zero, zero);
         if !from.ptr.is_null() {
@@ -301,7 +302,9 @@ unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
                     if *erases {
                         of_keys[i] = T::fma(s, state[i], ek, of_keys[i]);
                     }
-                    of_queries[i] = T::fma(s, state[i], eq, of_queries[i]);
+                    if *reads {
+                        of_queries[i] = T::fma(s, state[i], eq, of_queries[i]);
+                    }
                 });
             }
         }

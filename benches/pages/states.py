@@ -1,0 +1,92 @@
+"""States after chosen tokens, and drafts of speculative decoding, beside plain calls and single steps.
+
+    python -m benches.pages.states --threads 1
+
+The first rows have one sequence of 16 heads of 128 x 128 with one gate per head: the plain call, and the call that also
+returns the states after every 256th and every 64th token. The others have the recurrence of Qwen3.5-0.8B's shape (16
+heads of 128 x 128): k single steps that update the states, the outputs of a draft of k tokens without its states, the
+commit of all its tokens, of half of them, and of another number of each sequence. Times are medians of interleaved
+rounds, in float32 without gradients; ratios are medians of the rounds' ratios to the first row of each group.
+"""
+
+import statistics
+from functools import partial
+
+import torch
+
+import householder.torch as ht
+from benches.measure import PAUSE, SHORTEST, clock, heading, in_turn, options, row
+
+HEADS, WIDTH = 16, 128
+
+
+def problem(batch, tokens):
+    """Return queries, keys and values, and the other operands by name; decays are near one."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, batch, tokens, HEADS, WIDTH).unbind()
+    return (q, k, v), {"beta": torch.rand(batch, tokens, HEADS), "g": -0.1 * torch.rand(batch, tokens, HEADS)}
+
+
+def of_states(tokens):
+    """Return calls with the states after every so many tokens."""
+    (q, k, v), others = problem(1, tokens)
+    call = partial(ht.delta_rule, q, k, v, **others, output_final_state=True, use_qk_l2norm_in_kernel=True)
+    calls = {f"{tokens} tokens, no states": call}
+    for every in (256, 64):
+        name = f"{tokens} tokens, states after every {every}"
+        calls[name] = partial(call, states_at=range(every, tokens + 1, every))
+    return calls
+
+
+def of_drafts(batch, tokens):
+    """Return single steps, the outputs of a draft, and commits of accepted tokens."""
+    (q, k, v), others = problem(batch, tokens)
+    state = torch.randn(batch, HEADS, WIDTH, WIDTH)
+    normalized = {"use_qk_l2norm_in_kernel": True}
+    steps = [[a[:, t : t + 1].contiguous() for a in (q, k, v, *others.values())] for t in range(tokens)]
+    commit = partial(ht.commit, state, k, v, **others, **normalized, in_place=True)
+
+    def one_by_one():
+        last = state
+        for q1, k1, v1, beta, g in steps:
+            _, last = ht.delta_rule(
+                q1, k1, v1, beta=beta, g=g, initial_state=last, output_final_state=True, **normalized
+            )
+
+    def verified():
+        ht.delta_rule(q, k, v, **others, initial_state=state, **normalized)
+
+    name = f"batch {batch}, {tokens} tokens"
+    half, ragged = tokens // 2, [1 + i % tokens for i in range(batch)]
+    calls = {
+        f"{name}, one by one": one_by_one,
+        f"{name}, outputs of the draft": verified,
+        f"{name}, commit of {tokens}": partial(commit, accepted=[tokens] * batch),
+        f"{name}, commit of {half}": partial(commit, accepted=[half] * batch),
+    }
+    if batch > 1:
+        calls[f"{name}, commit of 1 to {max(ragged)}"] = partial(commit, accepted=ragged)
+    return calls
+
+
+@torch.no_grad()
+def table(calls, rounds, clock):
+    """Print a row for each call."""
+    seconds = in_turn(calls, rounds, 3, 30, clock, SHORTEST, PAUSE)
+    first = next(iter(seconds.values()))
+    for name, each in seconds.items():
+        ratio = statistics.median(a / b for a, b in zip(each, first, strict=True))
+        row(name, 1e3 * statistics.median(each), ratio)
+
+
+def main():
+    found = options(__doc__, threads=1, rounds=15, tokens=2048)
+    heading(found.threads, "work", "ms", "ratio")
+    table(of_states(found.tokens), found.rounds, clock(found.threads))
+    for batch in (1, 8):
+        for tokens in (4, 8):
+            table(of_drafts(batch, tokens), found.rounds, clock(found.threads))
+
+
+if __name__ == "__main__":
+    main()
