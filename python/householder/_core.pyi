@@ -209,7 +209,7 @@ def delta_interval(key_width: int, value_width: int) -> int: ...  # steps from o
 def delta_forward(
     operands: DeltaOperands,
     options: NativeDeltaOptions,
-    out: ArrayOrTensor,  # (tokens, HV, V)
+    out: ArrayOrTensor | None,  # (tokens, HV, V)
     last: ArrayOrTensor | None,  # (N, HV, K, V)
     saved: ArrayOrTensor | None,  # (steps // interval, HV, K, V), for delta_backward
     in_place: bool,  # last holds the initial states

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from householder._base import validate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import ModuleType
 
     from householder._base.types import AnyArray, Argument
@@ -29,7 +29,7 @@ class DraftSizes(NamedTuple):
 
 
 def sizes(
-    k: tuple[int, ...], others: dict[str, tuple[int, ...]], g: tuple[int, ...] | None, reflections: Argument
+    k: tuple[int, ...], others: Mapping[str, tuple[int, ...]], g: tuple[int, ...] | None, reflections: Argument
 ) -> DraftSizes:
     """Check the shapes of drafts; ``others`` are those of v and, for the delta rule, of beta."""
     steps = validate.integer("num_householder", reflections, 1)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from householder._base.types import AnyArray, Argument
 
-    Run = Callable[[list[AnyArray], AnyArray, list[int] | None], tuple[AnyArray, AnyArray]]
+    Compute = Callable[[list[AnyArray], AnyArray, list[int] | None], tuple[AnyArray, AnyArray]]
     """A function of operands, initial states and ``cu_seqlens`` to outputs and final states."""
 
 
@@ -47,7 +47,7 @@ def segments(states_at: Argument, q: tuple[int, ...], cu_seqlens: list[int] | No
     cuts = validate.states_at(states_at, tokens)
     if cu_seqlens is not None:
         return _packed(cuts, cu_seqlens)
-    parts = []
+    parts: list[Segment] = []
     for begin, end in pairwise(_ends(cuts, tokens)):
         begins, ends = slice(batch if parts else 0, batch), batch if end == tokens else 0
         parts.append(Segment(slice(begin, end), begins, ends, slice(None) if len(parts) < len(cuts) else None, None))
@@ -79,7 +79,7 @@ def _ends(cuts: list[int], tokens: int) -> list[int]:
 
 def run(
     xp: ModuleType,
-    compute: Run,
+    compute: Compute,
     operands: Sequence[AnyArray],
     initial_state: AnyArray,
     reflections: int,

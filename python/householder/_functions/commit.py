@@ -85,6 +85,6 @@ def commit(
     k, v, beta, g = (None if a is None else np.ascontiguousarray(a) for a in operands)
     q = np.ascontiguousarray(k[:, : k.shape[1] // sizes.native[-1]])  # of any numbers, because no output is asked for
     options = sizes.native, validate.delta_offsets(q.shape, ends), g is not None and g.ndim == 4, 1.0, normalize
-    last = state.copy()
+    last: Array = state.copy()
     _core.delta_forward((q, k, v, beta, g, None, None), options, None, last, None, True)
     return last

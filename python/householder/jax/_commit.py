@@ -16,7 +16,7 @@ from householder.jax import _check, _ops
 if TYPE_CHECKING:
     from jax import Array
 
-    from householder._base.types import ArrayLike
+    from householder._base.types import AnyArray, ArrayLike
 
 
 @completed_by(householder.commit, "Array")
@@ -79,7 +79,7 @@ def commit(
     is_accepted = jnp.arange(sizes.tokens) < jnp.asarray(accepted)[:, None]
     of_steps = jnp.repeat(is_accepted, options.reflections, axis=1)
 
-    def first(a: Array | None, mask: Array) -> Array | None:
+    def first(a: AnyArray, mask: Array) -> AnyArray:
         """Return zeros, which change nothing, in the place of tokens that are not accepted."""
         if a is None:
             return None
@@ -87,5 +87,6 @@ def commit(
 
     keys = first(k, of_steps)
     operands = keys[:, : sizes.tokens], keys, *(first(others.get(name), of_steps) for name in ("v", "beta"))
+    last: Array
     _, last = _ops.delta.delta_rule(options, *operands, first(g, is_accepted), state)
     return last

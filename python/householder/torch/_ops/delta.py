@@ -177,19 +177,19 @@ def _described(inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions) -> _c
     return sizes, offsets, g is not None and g.dim() == 4, options.scale, options.normalize
 
 
-def outputs_alone(inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions, _: bool) -> Computed:
+def outputs_alone(inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions) -> Computed:
     """Compute the outputs, and write no final states."""
     o = _empty_outputs(inputs)
     status = _core.delta_forward(inputs[:_OPERANDS], _described(inputs, options), o, None, None, False)
     return status if status is NotImplemented else ((o, None), DeltaRuleSaved())
 
 
-def in_place(inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions, _: bool) -> Computed:
+def in_place(inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions) -> Computed:
     """Compute the outputs, and update the initial states."""
     return _updated(inputs, options, _empty_outputs(inputs))
 
 
-def states_in_place(inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions, _: bool) -> Computed:
+def states_in_place(inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions) -> Computed:
     """Update the initial states, and compute no outputs."""
     return _updated(inputs, options, None)
 

@@ -32,8 +32,6 @@ Results = Any
 """A tensor, or several in a tuple."""
 Computed = Any
 """Results and what is saved, or ``NotImplemented``."""
-Forward = Any
-"""A function like ``Operation.cpu_forward``."""
 Pulled = Any
 """The gradients of the differentiable inputs, a tuple, or ``NotImplemented``."""
 OperatorArgument = Any

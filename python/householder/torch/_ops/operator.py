@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from householder.torch._ops.operation import Forward, Operation
+    from householder._base.types import AnyFunction
+    from householder.torch._ops.operation import Operation
 
 
 class Operator:
@@ -71,10 +72,10 @@ class Operator:
         name = f"householder::{self.operation.name}"
         return new_class(name, (function,), exec_body=lambda members: members.update(operator=self))
 
-    def attempt(self, inputs: Inputs, options: Options, forward: Forward | None = None) -> Results:
+    def attempt(self, inputs: Inputs, options: Options, forward: AnyFunction | None = None) -> Results:
         """Compute an ordinary call at once; return None if it needs checks, conversion or another route.
 
-        ``forward`` takes the place of the operation's on the CPU where no graph is recorded.
+        Where no graph is recorded, ``forward`` computes the results and what is saved instead of the operation.
         """
         if route() is not EAGER:
             return None
@@ -87,7 +88,10 @@ class Operator:
                     needs_graph = needs_graph or tensor.requires_grad
             if needs_graph and torch.is_grad_enabled():
                 return self._eager.apply(*inputs, options)
-            computed = (forward or self.operation.cpu_forward)(inputs, options, False)
+            if forward is None:
+                computed = self.operation.cpu_forward(inputs, options, False)
+            else:
+                computed = forward(inputs, options)
         except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
             return None  # the checks of the arguments explain
         return None if computed is NotImplemented else computed[0]

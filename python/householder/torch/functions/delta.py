@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Unpack
 
-    from householder._base.types import AnyArray, Argument, ArrayLike, DeltaOptions
-    from householder.torch._ops.operation import Forward
+    from householder._base.types import AnyArray, AnyFunction, Argument, ArrayLike, DeltaOptions
 
     TensorsOfDelta = DeltaOptions[Tensor]
 
@@ -208,15 +207,17 @@ def check(
 
 
 def evaluate(
-    inputs: DeltaRuleInputs[AnyArray], options: DeltaRuleOptions, forward: Forward | None = None
+    inputs: DeltaRuleInputs[AnyArray], options: DeltaRuleOptions, forward: AnyFunction | None = None
 ) -> tuple[Tensor, Tensor]:
     """Compute a call whose arguments are checked, if possible by ``forward``."""
-    results: tuple[Tensor, Tensor] | None
     if inputs.beta is not None and inputs.skip is None and fla_kernels.takes(*inputs[:3], inputs.g):
         o, last = fla_kernels.delta_rule(inputs, options)
         return o.to(inputs.q.dtype), last
+    results: tuple[Tensor, Tensor] | None
     results = None if forward is None else _ops.delta.operator.attempt(inputs, options, forward)
-    return _ops.delta.operator(inputs, options) if results is None else results
+    if results is None:
+        results = _ops.delta.operator(inputs, options)
+    return results
 
 
 def checked_type(
