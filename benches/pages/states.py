@@ -2,11 +2,13 @@
 
     python -m benches.pages.states --threads 1
 
-The first rows have one sequence of 16 heads of 128 x 128 with one gate per head: the plain call, and the call that also
-returns the states after every 256th and every 64th token. The others have the recurrence of Qwen3.5-0.8B's shape (16
-heads of 128 x 128): k single steps that update the states, the outputs of a draft of k tokens without its states, the
-commit of all its tokens, of half of them, and of another number of each sequence. Times are medians of interleaved
-rounds, in float32 without gradients; ratios are medians of the rounds' ratios to the first row of each group.
+The first rows have one sequence of 16 heads of 128 x 128 with one gate per head, in NumPy and in torch: the plain call,
+and the call that also returns the states after every 256th and every 64th token. The others have the recurrence of
+Qwen3.5-0.8B, which has the same heads: k single steps, the outputs of a draft of k tokens without its states, and
+commits in place of all its tokens, of half of them, and of another number of each sequence.
+
+Times are medians of interleaved rounds, in float32 without gradients. Ratios to the first row of each group are medians
+of the rounds' ratios.
 """
 
 import statistics
@@ -14,6 +16,7 @@ from functools import partial
 
 import torch
 
+import householder as hh
 import householder.torch as ht
 from benches.measure import PAUSE, SHORTEST, clock, heading, in_turn, options, row
 
@@ -27,14 +30,16 @@ def problem(batch, tokens):
     return (q, k, v), {"beta": torch.rand(batch, tokens, HEADS), "g": -0.1 * torch.rand(batch, tokens, HEADS)}
 
 
-def of_states(tokens):
+def of_states(tokens, library):
     """Return calls with the states after every so many tokens."""
     (q, k, v), others = problem(1, tokens)
-    call = partial(ht.delta_rule, q, k, v, **others, output_final_state=True, use_qk_l2norm_in_kernel=True)
-    calls = {f"{tokens} tokens, no states": call}
+    if library is hh:
+        (q, k, v), others = (a.numpy() for a in (q, k, v)), {name: a.numpy() for name, a in others.items()}
+    call = partial(library.delta_rule, q, k, v, **others, output_final_state=True, use_qk_l2norm_in_kernel=True)
+    name = f"{library.__name__}, {tokens} tokens"
+    calls = {f"{name}, no states": call}
     for every in (256, 64):
-        name = f"{tokens} tokens, states after every {every}"
-        calls[name] = partial(call, states_at=range(every, tokens + 1, every))
+        calls[f"{name}, states after every {every}"] = partial(call, states_at=range(every, tokens + 1, every))
     return calls
 
 
@@ -82,7 +87,8 @@ def table(calls, rounds, clock):
 def main():
     found = options(__doc__, threads=1, rounds=15, tokens=2048)
     heading(found.threads, "work", "ms", "ratio")
-    table(of_states(found.tokens), found.rounds, clock(found.threads))
+    for library in (hh, ht):
+        table(of_states(found.tokens, library), found.rounds, clock(found.threads))
     for batch in (1, 8):
         for tokens in (4, 8):
             table(of_drafts(batch, tokens), found.rounds, clock(found.threads))

@@ -263,6 +263,24 @@ fn states_are_updated_in_place() {
 }
 
 #[test]
+fn states_have_the_same_bits_without_outputs_and_outputs_without_states() {
+    for (tokens, reflections) in [(1, 1), (4, 1), (2, 2), (1, 3), (40, 1), (40, 2)] {
+        for channels in gates(16) {
+            let given = given::<f32>(sizes(2, 2, 16, 40, reflections), &[tokens; 3], channels);
+            for given in [given.clone().without_erasing(), given] {
+                let (context, problem) = (&mut Context::default(), given.problem());
+                let want = given.compute(context, false);
+                let (mut out, mut last) = (vec![7.0; want.out.len()], vec![7.0; want.last.len()]);
+                let states = Results { last: Some(&mut last), ..Results::default() };
+                forward(context, &problem, states).unwrap();
+                forward(context, &problem, Results { out: Some((&mut out).into()), ..Results::default() }).unwrap();
+                assert!(out == want.out && last == want.last, "{tokens} tokens, {channels} channels");
+            }
+        }
+    }
+}
+
+#[test]
 fn rows_of_a_projection_are_read_where_they_are() {
     let sizes = sizes(2, 2, 9, 12, 1);
     for normalize in [false, true] {

@@ -44,13 +44,12 @@ def sizes(
 def first_tokens(
     xp: ModuleType, operands: Sequence[AnyArray], accepted: list[int], reflections: int
 ) -> tuple[list[AnyArray], list[int] | None]:
-    """Return the accepted tokens of k, v, beta and g: of each row or, packed, in one row with its ``cu_seqlens``."""
+    """Return the accepted tokens of k, v, beta and g: all of them or, packed, in one row with its ``cu_seqlens``."""
     steps = [*[reflections] * (len(operands) - 1), 1]
-    if len(set(accepted)) <= 1:
-        count = accepted[0] if accepted else 0
-        return [None if a is None else a[:, : count * each] for a, each in zip(operands, steps, strict=True)], None
+    if set(accepted) <= {operands[0].shape[1] // reflections}:
+        return list(operands), None
     packed = [
-        None if a is None else xp.concat([a[i : i + 1, : count * each] for i, count in enumerate(accepted)], axis=1)
+        None if a is None else xp.concat([a[i : i + 1, : n * each] for i, n in enumerate(accepted)], axis=1)
         for a, each in zip(operands, steps, strict=True)
     ]
     return packed, [*accumulate(accepted, initial=0)]

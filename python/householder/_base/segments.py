@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     Compute = Callable[[list[AnyArray], AnyArray, list[int] | None], tuple[AnyArray, AnyArray]]
     """A function of operands, initial states and ``cu_seqlens`` to outputs and final states."""
+    Write = Callable[[list[AnyArray], AnyArray, list[int] | None, AnyArray, AnyArray], None]
+    """The same, with the places of outputs and final states."""
 
 
 class Segment(NamedTuple):
@@ -101,6 +103,35 @@ def run(
         unfinished = last[segment.ends :]
     axis = 1 if segments[0].cu_seqlens is None else 0
     return xp.concat(outputs, axis=1), _joined(xp, ended), xp.stack(states, axis=axis)
+
+
+def fill(
+    xp: ModuleType,
+    write: Write,
+    operands: Sequence[AnyArray],
+    initial_state: AnyArray,
+    reflections: int,
+    segments: list[Segment],
+    o: AnyArray,
+) -> tuple[AnyArray, AnyArray]:
+    """Write the outputs of all segments to ``o``, and return final states and the states at the cuts, as ``run`` does.
+
+    Outputs and states are written to their places at once: their copies would take longer than the cuts.
+    """
+    is_packed, cuts = segments[0].cu_seqlens is not None, sum(segment.chosen is not None for segment in segments)
+    final_state = xp.empty(initial_state.shape, dtype=initial_state.dtype)
+    each = initial_state.shape[1:] if is_packed else initial_state.shape
+    states = xp.empty((cuts, *each), dtype=initial_state.dtype)
+    unfinished, ended = initial_state[:0], 0
+    for i, segment in enumerate(segments):
+        begins = _joined(xp, [unfinished, initial_state[segment.begins]])
+        last = states[i] if i < cuts and not is_packed else xp.empty(begins.shape, dtype=begins.dtype)
+        write(segment.of(operands, reflections), begins, segment.cu_seqlens, o[:, segment.tokens], last)
+        if is_packed and segment.chosen is not None:
+            states[i] = last[segment.chosen]
+        final_state[ended : ended + segment.ends] = last[: segment.ends]
+        unfinished, ended = last[segment.ends :], ended + segment.ends
+    return final_state, states if is_packed else states.swapaxes(0, 1)
 
 
 def _joined(xp: ModuleType, parts: list[AnyArray]) -> AnyArray:

@@ -363,18 +363,21 @@ class Call(NamedTuple):
     def _with_states(self, is_wanted: bool, parts: list[Segment], pulls: list[DeltaVjp] | None) -> DeltaWithStates:
         """Run segment by segment, and append the functions that compute their gradients to ``pulls``."""
 
-        def run(operands: list[AnyArray], initial_state: Array, offsets: list[int] | None) -> tuple[AnyArray, AnyArray]:
-            call = self._of_segment(operands, initial_state, offsets)
-            if pulls is None:
-                return call.run(True, None)
-            results, pull = call.with_vjp(True)
-            pulls.append(pull)
-            return results
+        def write(rows: list[AnyArray], begins: Array, offsets: list[int] | None, place: Array, last: Array) -> None:
+            call = self._of_segment(rows, begins, offsets)
+            saved = None if pulls is None else call.empty_saved()
+            out = np.ascontiguousarray(place)  # the place itself, if it is in one piece
+            call.write(out, last, saved)
+            if out is not place:
+                place[...] = out
+            if pulls is not None and saved is not None:
+                pulls.append(DeltaVjp(call, saved))
 
         *operands, initial_state = self.operands
         if initial_state is None:
             initial_state = np.zeros(self.states, operands[0].dtype)
-        o, final_state, states = segments.run(np, run, operands, initial_state, self.options[0][-1], parts)
+        o = self.empty_outputs()
+        final_state, states = segments.fill(np, write, operands, initial_state, self.options[0][-1], parts, o)
         return DeltaWithStates(o, final_state if is_wanted else None, states)
 
     def _of_segment(self, operands: list[AnyArray], initial_state: Array, offsets: list[int] | None) -> "Call":
@@ -384,16 +387,29 @@ class Call(NamedTuple):
         return Call(laid_out, (sizes, offsets, by_channel, scale, normalize), initial_state.shape, self.is_packed)
 
     def with_vjp(self, is_wanted: bool) -> tuple[Delta, DeltaVjp]:
-        k, (_, _, *state) = self.operands[1], self.states
-        saved = np.empty((k.shape[0] * k.shape[1] // _core.delta_interval(*state), *self.states[1:]), k.dtype)
+        """Return the results, and the function that computes gradients."""
+        saved = self.empty_saved()
         return self.run(is_wanted, saved), DeltaVjp(self, saved)
 
     def run(self, is_wanted: bool, saved: Array | None) -> Delta:
-        """Run forward, and fill ``saved`` with the states from which a backward pass starts again."""
-        q, v = self.operands[0], self.operands[2]
-        o, last = np.empty((*q.shape[:2], *v.shape[2:]), q.dtype), np.empty(self.states, q.dtype) if is_wanted else None
-        _core.delta_forward((*self.operands, None), self.options, o, last, saved, False)
+        """Return the outputs, and the final states if they are wanted."""
+        o, last = self.empty_outputs(), np.empty(self.states, self.operands[0].dtype) if is_wanted else None
+        self.write(o, last, saved)
         return Delta(o, last)
+
+    def write(self, o: Array, last: Array | None, saved: Array | None) -> None:
+        """Run forward, and fill ``saved`` with the states from which a backward pass starts again."""
+        _core.delta_forward((*self.operands, None), self.options, o, last, saved, False)
+
+    def empty_outputs(self) -> Array:
+        """Allocate the outputs."""
+        q, v = self.operands[0], self.operands[2]
+        return np.empty((*q.shape[:2], *v.shape[2:]), q.dtype)
+
+    def empty_saved(self) -> Array:
+        """Allocate the states that a backward pass starts from."""
+        k, (_, _, *state) = self.operands[1], self.states
+        return np.empty((k.shape[0] * k.shape[1] // _core.delta_interval(*state), *self.states[1:]), k.dtype)
 
 
 def _optional(name: str, value: Argument, q: Array, expected: tuple[int, ...]) -> Array | None:

@@ -170,4 +170,4 @@ def test_a_commit_in_place_is_a_flag():
 def test_commits_on_other_devices_go_through_torch_operations():
     arguments, named = draft()
     arguments, named = [t.to("meta") for t in arguments], {name: t.to("meta") for name, t in named.items()}
-    assert ht.commit(*arguments, accepted=[3, 3], **named).device.type == "meta"
+    assert ht.commit(*arguments, accepted=[5, 5], **named).device.type == "meta"

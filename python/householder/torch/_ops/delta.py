@@ -23,6 +23,7 @@ from householder.torch._ops.batching import fold, unfold
 from householder.torch._ops.memory import room_for
 from householder.torch._ops.operation import BackwardArguments, Computed, Operation, Pulled, Results, VmapInfo
 from householder.torch._ops.operator import Operator
+from householder.torch._ops.route import EAGER, route
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -182,6 +183,20 @@ def outputs_alone(inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions) ->
     o = _empty_outputs(inputs)
     status = _core.delta_forward(inputs[:_OPERANDS], _described(inputs, options), o, None, None, False)
     return status if status is NotImplemented else ((o, None), DeltaRuleSaved())
+
+
+def written(inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions, *, o: Tensor, last: Tensor) -> Computed:
+    """Compute the results in these places."""
+    status = _core.delta_forward(inputs[:_OPERANDS], _described(inputs, options), o, last, None, False)
+    return status if status is NotImplemented else ((o, last), DeltaRuleSaved())
+
+
+def is_alone(inputs: DeltaRuleInputs[Tensor]) -> bool:
+    """Return whether no graph, transform or other device is concerned, so that results may be written to places."""
+    if route() is not EAGER:
+        return False
+    is_recording = torch.is_grad_enabled()
+    return all(t is None or (t.is_cpu and not (is_recording and t.requires_grad)) for t in inputs)
 
 
 def in_place(inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions) -> Computed:

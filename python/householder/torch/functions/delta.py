@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, overload
 
@@ -152,11 +153,24 @@ def run_with_states(
         count, widths = q.shape[0] if offsets is None else len(offsets) - 1, (v.shape[2], q.shape[3], v.shape[3])
         initial_state = q.new_zeros(count, *widths, dtype=compute_type(q.dtype))
 
+    def write(rows: list[AnyArray], state: Tensor, ends: list[int] | None, place: Tensor, last_place: Tensor) -> None:
+        of_row = None if ends is None else torch.tensor(ends)
+        part: DeltaRuleInputs[AnyArray] = DeltaRuleInputs._make([*rows, state, skip, of_row])
+        forward = partial(_ops.delta.written, o=place, last=last_place)
+        if _ops.delta.operator.attempt(part, options, forward) is None:
+            for to, result in zip((place, last_place), evaluate(part, options), strict=True):
+                to.copy_(result)
+
     def compute(operands: list[AnyArray], state: Tensor, ends: list[int] | None) -> tuple[Tensor, Tensor]:
         of_row = None if ends is None else torch.tensor(ends, device=q.device)
         return evaluate(DeltaRuleInputs._make([*operands, state, skip, of_row]), options)
 
-    o, last, states = segments.run(torch, compute, (q, k, v, beta, g), initial_state, num_householder, parts)
+    operands = q, k, v, beta, g
+    if _ops.delta.is_alone(checked):
+        o = q.new_empty(*q.shape[:2], *v.shape[2:])
+        last, states = segments.fill(torch, write, operands, initial_state, num_householder, parts, o)
+    else:
+        o, last, states = segments.run(torch, compute, operands, initial_state, num_householder, parts)
     return o, last if validate.flag("output_final_state", output_final_state) else None, states
 
 

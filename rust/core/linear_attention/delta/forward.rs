@@ -165,9 +165,8 @@ fn by_steps<T: Exponential>(
         let initial = places.initial.map(|states| problem.state_in(states, part.sequence, head, column));
         let from = initial.unwrap_or(View::none());
         let steps = rows.groups(4).zip(values.groups(2)).enumerate();
-        let steps = steps.map(|(i, (rows, values))| {
-            prepare(isa, problem, part, head, i, [rows, values], !places.out.is_none())
-        });
+        let steps = steps
+            .map(|(i, (rows, values))| prepare(isa, problem, part, head, i, [rows, values], !places.out.is_none()));
         let steps = steps.collect::<Result<Vec<_>>>()?;
         // SAFETY: states of this part, and rows made for it; tasks write disjoint heads and columns.
         unsafe { all(isa, width, from, state, &steps) };

@@ -27,6 +27,28 @@
 //! Between the passes, one state per segment of chunks is saved ([`interval`]); the others are recomputed.
 //!
 //! Later tokens never change what belongs to earlier ones, not even by infinity or NaN.
+//!
+//! States after chosen tokens, for caches of prefixes, are final states of calls on the tokens between them, each of which
+//! begins where the one before ended. Drafts of speculative decoding are verified without [`Results::last`], and the accepted
+//! tokens are committed without [`Results::out`], with [`Results::in_place`]:
+//!
+//! ```
+//! use householder::Context;
+//! use householder::delta::{self, Operands, Problem, Results, Sizes};
+//!
+//! let (sizes, context) = (Sizes::new(1, 2, 1), &mut Context::default());
+//! let (q, k) = ([1.0, 0.0, 0.0, 1.0, 1.0, 1.0], [1.0, 0.0, 0.0, 1.0, 1.0, 0.0]); // three drafted tokens
+//! let (v, beta) = ([5.0, 6.0, 7.0], [1.0; 3]);
+//! let (mut state, mut out) = ([1.0, 2.0], [0.0; 3]);
+//! let draft = Operands { initial: Some(&state), scale: 1.0, ..Operands::new(sizes, &q, &k, &v, &beta) };
+//! let results = Results { out: Some((&mut out).into()), ..Results::default() };
+//! delta::forward(context, &Problem::new(draft)?, results)?;
+//! assert_eq!((out, state), ([5.0, 6.0, 13.0], [1.0, 2.0]));
+//! let accepted = Problem::new(Operands::new(sizes, &q[..4], &k[..4], &v[..2], &beta[..2]))?; // two of them
+//! delta::forward(context, &accepted, Results { last: Some(&mut state), in_place: true, ..Results::default() })?;
+//! assert_eq!(state, [5.0, 6.0]);
+//! # Ok::<(), householder::Error>(())
+//! ```
 
 pub(crate) mod backward;
 mod chunk;
