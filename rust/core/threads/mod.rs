@@ -1,9 +1,14 @@
 //! Threads: the rayon pool that the caller is in, a pool of the library's own, or torch's threads where torch is; tasks
-//! fixed by the shape of the problem, interruption.
+//! fixed by the shape of the problem, interruption. Without the feature `rayon`, the caller is alone.
 //!
 //! What a task computes never depends on the number of threads, so results are bitwise equal for any number of them.
 
 mod invitation;
+#[cfg(feature = "rayon")]
+mod jobs;
+#[cfg(not(feature = "rayon"))]
+#[path = "alone.rs"]
+mod jobs;
 mod pool;
 mod process;
 mod team;
@@ -226,6 +231,7 @@ pub(crate) fn slices(len: usize, least: usize, most: usize) -> Vec<usize> {
     (0..=parts).map(|i| i * len / parts).collect()
 }
 
+#[cfg(feature = "rayon")]
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicUsize;

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::invitation::{Closing, Invitation, WaitPoll, stay_awake};
-use crate::error::{Error, Result};
+use super::jobs;
+use crate::error::Result;
 
 /// A rayon pool and the newest call.
 pub struct Workers {
-    pool: rayon::ThreadPool,
+    pool: jobs::ThreadPool,
     latest: Arc<LatestCall>,
 }
 
@@ -27,10 +28,7 @@ struct LatestCall {
 impl Workers {
     /// A pool of so many threads, which end when it is dropped.
     pub fn new(count: usize) -> Result<Self> {
-        let pool =
-            rayon::ThreadPoolBuilder::new().num_threads(count).thread_name(|i| format!("householder-{i}")).build();
-        let pool = pool.map_err(|e| Error::Internal(format!("cannot start {count} threads: {e}")))?;
-        Ok(Self { pool, latest: Arc::default() })
+        Ok(Self { pool: jobs::start(count)?, latest: Arc::default() })
     }
 
     /// Threads of the pool.
@@ -55,7 +53,7 @@ impl Workers {
 
 /// Whether the calling thread is in a rayon pool, as within `ThreadPool::install` and parallel iterators.
 pub fn is_callers() -> bool {
-    rayon::current_thread_index().is_some()
+    jobs::current_thread_index().is_some()
 }
 
 /// Runs `work` here and `help`, which must not panic, on up to `helpers` idle threads of the pool that this thread is in. They
@@ -66,7 +64,7 @@ pub fn join_callers(helpers: usize, help: &(dyn Fn() + Sync), work: &dyn Fn(), m
     let _closing = Closing(&invitation, meanwhile);
     for _ in 0..helpers {
         let invitation = invitation.clone();
-        rayon::spawn(move || {
+        jobs::spawn(move || {
             invitation.accept();
         });
     }
@@ -97,6 +95,7 @@ impl LatestCall {
     }
 }
 
+#[cfg(feature = "rayon")]
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicBool;

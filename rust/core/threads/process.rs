@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use super::jobs;
 use super::pool::{self, Workers};
 use super::torch::TorchThreads;
 use crate::error::{Error, Result};
@@ -35,9 +36,9 @@ fn process() -> &'static Process {
 }
 
 /// Threads that large work of the calling thread uses: those of the rayon pool that it is in, or else as many as
-/// [`set_num_threads`] says, at first one a processor.
+/// [`set_num_threads`] says, at first one a processor. Without the feature `rayon` that is 1, whatever was set.
 pub fn num_threads() -> usize {
-    if pool::is_callers() { rayon::current_num_threads() } else { own_threads() }
+    if pool::is_callers() { jobs::current_num_threads() } else { own_threads() }
 }
 
 fn own_threads() -> usize {
