@@ -1,5 +1,49 @@
 //! Numbers as they lie in the caller's memory: of the type that is computed with, or of 16 bits, which are converted row by
 //! row as they are read and written.
+//!
+//! The rows of tokens of the delta rule, the convolution and the gated norm may be bfloat16 or float16, and so may their outputs.
+//! States, gates, betas and weights are of the type that is computed with. Numbers of 16 bits are passed as their bits, which
+//! the crate `half` has as `reinterpret_cast` of a slice.
+//!
+//! ```
+//! use householder::stored::{Numbers, NumbersMut};
+//! use householder::{Context, convolution, delta, gated_norm};
+//!
+//! let bf16 = |x: f32| (x.to_bits() >> 16) as u16; // exact for the numbers here
+//! let context = &mut Context::default();
+//!
+//! let x = [1.0, 10.0, 2.0, 20.0].map(bf16); // two tokens of two channels
+//! let operands = convolution::Operands {
+//!     sizes: convolution::Sizes { batch: 1, tokens: 2, channels: 2, taps: 2 },
+//!     x: Numbers::BFloat16(&x).into(),
+//!     weight: &[0.5_f32, 1.0, 0.0, 2.0],
+//!     bias: None,
+//!     silu: false,
+//! };
+//! let mut y = [0; 4];
+//! convolution::forward(context, operands, NumbersMut::BFloat16(&mut y))?;
+//! assert_eq!(y, [1.0, 20.0, 2.5, 40.0].map(bf16));
+//!
+//! let (q, k) = ([0.0, 1.0, 1.0, 0.0].map(bf16), [1.0, 0.0, 0.0, 1.0].map(bf16)); // the second token reads what the first wrote
+//! let v = [5.0, 6.0, 0.0, 0.0].map(bf16);
+//! let [queries, keys, values] = [&q, &k, &v].map(|bits| Numbers::BFloat16(bits));
+//! let operands = delta::Operands {
+//!     scale: 1.0_f32,
+//!     ..delta::Operands::new(delta::Sizes::new(1, 2, 2), queries, keys, values, &[1.0, 1.0])
+//! };
+//! let mut out = [0; 4];
+//! let results = delta::Results { out: Some(NumbersMut::Float16(&mut out)), ..delta::Results::default() };
+//! delta::forward(context, &delta::Problem::new(operands)?, results)?;
+//! assert_eq!(out, [0, 0, 0x4500, 0x4600]); // the bits of 5 and 6 in float16
+//!
+//! let (x, z) = ([1.0, -1.0].map(bf16), [0.0, 0.0].map(bf16)); // gates of zero: one half
+//! let (x, z) = (Numbers::BFloat16(&x).into(), Numbers::BFloat16(&z).into());
+//! let operands = gated_norm::Operands { rows: 1, x, z, weight: &[2.0_f32, 4.0], epsilon: 0.0, silu: false };
+//! let mut y = [0; 2];
+//! gated_norm::forward(context, operands, NumbersMut::BFloat16(&mut y))?;
+//! assert_eq!(y, [1.0, -2.0].map(bf16));
+//! # Ok::<(), householder::Error>(())
+//! ```
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -130,11 +174,16 @@ impl<'a, T> Tokens<'a, T> {
         Ok(Self { numbers, layout: Some((shape, strides)) })
     }
 
+    /// How many numbers the rows have, if a `usize` can say so.
+    pub(crate) fn len(&self) -> Option<usize> {
+        self.layout.map_or(Some(self.numbers.len()), |(shape, _)| product(&shape))
+    }
+
     /// Checks the shape `[tokens, heads, width]`, with tokens counted over all batches. Its product must fit in usize.
     pub(crate) fn expect(&mut self, name: &'static str, [tokens, heads, width]: [usize; 3]) -> Result<()> {
         let (layout, expected) = (([1, tokens, heads, width], [0, heads * width, width]), tokens * heads * width);
         let (shape, strides) = self.layout.unwrap_or(layout);
-        let found = if self.layout.is_some() { product(&shape) } else { Some(self.numbers.len()) };
+        let found = self.len();
         if found != Some(expected) || shape[2..] != [heads, width] {
             return Err(Error::Length { name, expected: vec![expected], found: found.unwrap_or(usize::MAX) });
         }

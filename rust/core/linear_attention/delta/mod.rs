@@ -19,7 +19,30 @@
 //!
 //! Without betas nothing is erased: `S_t = Diag(exp g_t) S_{t-1} + k_t v_t'`, which is linear attention. Then `D = V`, and there
 //! is no `K'` and no `M`: keys are written to the state and do not read it. Mamba-2 has betas that erase nothing, `D = diag(b) V`,
-//! and adds the values times a factor of their head to the outputs.
+//! and adds the values times a factor of their head to the outputs. Its `C`, `B`, `x`, `dt`, `dt A` and `D` are queries, keys,
+//! values, betas, gates and [`Operands::skip`]:
+//!
+//! ```
+//! use householder::Context;
+//! use householder::delta::{Gate, Operands, Problem, Results, Sizes, forward};
+//!
+//! let (c, b) = ([1.0, 0.0, 1.0, 0.0], [1.0, 0.0, 1.0, 0.0]); // 2 tokens, states of 2 numbers
+//! let (x, dt, a, d) = ([1.0, 2.0, 3.0, 4.0], [1.0, 0.5], -4.0_f64.ln(), [10.0]); // 1 head of 2 numbers
+//! let decays = dt.map(|dt| dt * a); // the logarithm of 1 / 2 at the second token
+//! let problem = Problem::new(Operands {
+//!     gate: Gate::Head(&decays),
+//!     skip: Some(&d),
+//!     scale: 1.0,
+//!     ..Operands::new(Sizes::new(1, 2, 2), &c, &b, &x, &dt)
+//! })?;
+//! let (mut y, mut state) = ([0.0; 4], [0.0; 4]);
+//! let results = Results { out: Some((&mut y).into()), last: Some(&mut state), ..Results::default() };
+//! forward(&mut Context::default(), &problem, results)?;
+//! let expected = [1.0 + 10.0, 2.0 + 20.0, 0.5 + 1.5 + 30.0, 1.0 + 2.0 + 40.0];
+//! assert!(y.iter().zip(expected).all(|(y, expected)| (y - expected).abs() < 1e-12));
+//! assert!((state[0] - 2.0).abs() < 1e-12 && (state[1] - 3.0).abs() < 1e-12); // the next tokens begin there
+//! # Ok::<(), householder::Error>(())
+//! ```
 //!
 //! With one gate a head, decays multiply rows of products: `Q' S_0 = diag(exp c) (Q S_0)`, and `H' D = K' diag(exp(c_end - c)) D`.
 //! So queries and keys are the same rows for all value heads of a key head, and so are the products of their pairs.

@@ -185,12 +185,20 @@ impl Sizes {
 impl<'a, T: Exponential> Operands<'a, T> {
     /// One sequence of all tokens, without gates, from a state of zeros, with queries divided by `sqrt(key_width)`. Set `beta`
     /// to None for linear attention.
-    pub fn new(sizes: Sizes, q: &'a [T], k: &'a [T], v: &'a [T], beta: &'a [T]) -> Self {
-        let tokens = q.len().checked_div(sizes.heads.saturating_mul(sizes.key_width)).unwrap_or(0);
+    pub fn new(
+        sizes: Sizes,
+        q: impl Into<Tokens<'a, T>>,
+        k: impl Into<Tokens<'a, T>>,
+        v: impl Into<Tokens<'a, T>>,
+        beta: &'a [T],
+    ) -> Self {
+        let q = q.into();
+        let numbers = q.len().unwrap_or(usize::MAX); // which `Problem::new` refuses
+        let tokens = numbers.checked_div(sizes.heads.saturating_mul(sizes.key_width)).unwrap_or(0);
         Self {
             sizes,
             sequences: std::iter::once(0..tokens).collect(),
-            q: q.into(),
+            q,
             k: k.into(),
             v: v.into(),
             beta: Some(beta),
