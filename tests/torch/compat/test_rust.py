@@ -1,4 +1,4 @@
-"""A layer that was trained in Python runs in Rust, from the file of its parameters, with the same bits."""
+"""Layers of Python run in Rust, from the files of their parameters."""
 
 import shutil
 import subprocess
@@ -19,19 +19,17 @@ pytestmark = [
 
 
 @pytest.fixture
-def infer(tmp_path):
-    """Return what ``examples/infer.rs`` computes: all states in one call, and step by step."""
+def run_example(tmp_path):
+    """Return a function that runs an example with parameters and inputs, and returns the arrays that it writes."""
 
-    def run(layer, x):
+    def run(example, parameters, inputs, *arguments, features=("--features", "safetensors")):
         files = [tmp_path / f"{name}.safetensors" for name in ("layer", "x", "y")]
-        safetensors.save_file(layer.state_dict(), files[0])
-        safetensors.save_file({"x": x}, files[1])
-        command = ["cargo", "run", "--quiet", "--locked", "--example", "infer", "--features", "safetensors", "--"]
-        command += [*files, str(layer.num_layers)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        safetensors.save_file(parameters, files[0])
+        safetensors.save_file(inputs, files[1])
+        command = ["cargo", "run", "--quiet", "--locked", *features, "--example", example, "--", *files, *arguments]
+        done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        results = safetensors.load_file(files[2])
-        return results["sequence"], results["stream"]
+        return safetensors.load_file(files[2])
 
     return run
 
@@ -59,7 +57,7 @@ def steps(layer, x):
     ],
     ids=["one sequence", "two layers that learn all", "no bias"],
 )
-def test_sequences_and_steps_have_the_bits_of_python(infer, sizes, options, batch):
+def test_sequences_and_steps_have_the_bits_of_python(run_example, sizes, options, batch):
     torch.manual_seed(0)
     layer = ht.OrthogonalRNN(*sizes, **options)
     for cell in layer.cells:
@@ -68,6 +66,49 @@ def test_sequences_and_steps_have_the_bits_of_python(infer, sizes, options, batc
     x = torch.randn(50, batch, sizes[0])
     with torch.no_grad():
         expected = layer(x)[0]
-    sequence, stream = infer(layer, x)
-    assert torch.equal(sequence, expected)
-    assert torch.equal(stream, steps(layer, x))
+    states = run_example("infer", layer.state_dict(), {"x": x}, layer.num_layers)
+    assert torch.equal(states["sequence"], expected)
+    assert torch.equal(states["stream"], steps(layer, x))
+
+
+def qwen(heads, widths):
+    """Return a gated DeltaNet layer of Qwen3.5 in float32, and an empty cache for it. All its parameters are random."""
+    module = pytest.importorskip("transformers.models.qwen3_5.modeling_qwen3_5")
+    config = module.Qwen3_5TextConfig(
+        hidden_size=40,
+        num_hidden_layers=1,
+        linear_num_key_heads=heads[0],
+        linear_num_value_heads=heads[1],
+        linear_key_head_dim=widths[0],
+        linear_value_head_dim=widths[1],
+        layer_types=["linear_attention"],
+    )
+    layer = module.Qwen3_5GatedDeltaNet(config, 0)
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 1)
+    return layer, module.DynamicCache(config=config)
+
+
+@pytest.mark.parametrize(
+    ("heads", "widths", "length", "dtype", "prefix"),
+    [
+        ((2, 6), (24, 16), 70, torch.float32, []),
+        ((3, 3), (32, 32), 2, torch.bfloat16, ["model.layers.0.linear_attn."]),
+    ],
+    ids=["heads in groups", "weights of a model in bfloat16, a prompt shorter than the convolution"],
+)
+def test_a_layer_of_qwen_has_the_outputs_of_transformers(run_example, heads, widths, length, dtype, prefix):
+    torch.manual_seed(0)
+    layer, cache = qwen(heads, widths)
+    parameters = {"".join(prefix) + name: array.to(dtype) for name, array in layer.state_dict().items()}
+    layer.to(dtype).float()
+    prompt, tokens = torch.randn(length, 40), torch.randn(9, 40)
+    with torch.no_grad():
+        expected = {
+            "prompt": layer(prompt[None], cache)[0],
+            "tokens": torch.cat([layer(token[None, None], cache)[0] for token in tokens]),
+        }
+    inputs = {"prompt": prompt, "tokens": tokens}
+    outputs = run_example("gated_layer", parameters, inputs, heads[0], *prefix)
+    for name, exact in expected.items():
+        assert (outputs[name] - exact).abs().max() < 1e-5 * exact.abs().max()
