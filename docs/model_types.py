@@ -21,18 +21,19 @@ LAYERS = (
 )
 ANY = re.compile(rf"^class \w*(?:{'|'.join(LAYERS)})\(", re.MULTILINE)
 """Classes of layers with a linear recurrence or a short convolution along time."""
-REPLACED = re.compile("|".join(rf"\b{name}\b" for name in pretrained._GLOBALS))
-"""Fallback functions in whose place ours compute."""
+CLASSES = (r"\w*LightningAttention", "xLSTMBackend", r"\w*ShortConv\w*")
+REPLACED = re.compile("|".join(rf"\b{name}\b" for name in (*pretrained._GLOBALS, *CLASSES)))
+"""Fallback functions in whose place ours compute, and layers that are accelerated without them."""
 KINDS = [
     (r"\b(?:torch_)?\w*kimi_delta_attention\b", "Kimi delta attention", ""),
     (r"\btorch_chunk_gated_delta_rule\b", "gated delta rule", ""),
     (r"\bmamba2_chunk_scan\b", "Mamba-2", ""),
-    (r"LightningAttention\b", "lightning attention", "`ht.linear_attention` computes it; the layer is not replaced"),
+    (r"LightningAttention\b", "lightning attention", ""),
+    ("xLSTMBackend", "mLSTM", ""),
+    ("ShortConv", "short convolution alone", ""),
     (r"\w*RwkvLinearAttention\b", "RWKV-4", "it decays each channel by itself, without an outer product"),
     (r"\w*Rglru\b", "RG-LRU", "it decays each channel by itself, without an outer product"),
-    ("xLSTM", "mLSTM, sLSTM", "the normaliser of the mLSTM is not supported yet"),
     (r"Mamba\w*Mixer", "Mamba-1", "each entry of the state has its own decay, so no product of matrices computes it"),
-    (r"ShortConv", "short convolution alone", "`ht.causal_convolution` computes it; the layer is not replaced"),
 ]  # fmt: skip
 """What the source of a model names, its recurrence, and why it is not accelerated."""
 VISION = {"lfm3_vl"}
@@ -43,9 +44,7 @@ def sources() -> dict[str, str]:
     """Return the source of each model that has such layers."""
     paths = sorted(Path(transformers.__file__).parent.glob("models/*/modeling_*.py"))
     of_models = {path.parent.name: path.read_text("utf-8") for path in paths if path.parent.name not in VISION}
-    return {
-        name: text for name, text in of_models.items() if ANY.search(text) or REPLACED.search(text) or name == "xlstm"
-    }
+    return {name: text for name, text in of_models.items() if ANY.search(text) or REPLACED.search(text)}
 
 
 def kind_of(model: str, source: str) -> tuple[str, str]:

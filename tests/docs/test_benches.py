@@ -27,6 +27,7 @@ WITH_OTHERS = {
     "operations": ("transformers", ""),
     "pretrained": ("transformers", "--threads 1 --tokens 8 --rounds 1 --models qwen3_5"),
     "versus_adapters": ("peft", "--size 32 --tokens 4 --rounds 1"),
+    "versus_fallbacks": ("transformers", "--tokens 64 --rounds 1"),
     "versus_mamba": ("transformers", "--tokens 8 --rounds 1"),
     "versus_jax": ("jax", "--rounds 1"),
 }
@@ -62,7 +63,7 @@ def test_benchmarks_print_a_table(script):
     [
         *(
             pytest.param(name, marks=pytest.mark.long)
-            for name in ("gated_layer", "operations", "pretrained", "versus_mamba")
+            for name in ("gated_layer", "operations", "pretrained", "versus_fallbacks", "versus_mamba")
         ),
         "versus_adapters",
         "versus_jax",

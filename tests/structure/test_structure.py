@@ -342,6 +342,8 @@ TRIED = {"torch": "2.15", "transformers": "5", "peft": "0.21"}
 OF_OTHERS = {
     r"\bhra_[a-z]": {"torch/acceleration/hra.py"},
     r"torch_chunk_gated_delta_rule|mamba2_chunk_scan": {"torch/acceleration/pretrained.py"},
+    r"\bMiniMaxLightningAttention\b": {"torch/acceleration/lightning.py"},
+    r"\bxLSTMBackend\b": {"torch/acceleration/mlstm.py"},
     r"\bfla\.(?:backends|ops)": {"torch/fla.py", "torch/functions/fla_kernels.py"},
 }
 

@@ -7,7 +7,7 @@ Each head has one constant decay, :math:`S_t = e^{-s} S_{t-1} + k_t v_t^T` and :
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -21,12 +21,19 @@ if TYPE_CHECKING:
 
     from householder._base.types import Argument
 
-LightningLayer = Any
-"""A ``MiniMaxLightningAttention``, whose module is imported if models have such layers."""
-
 
 class LightningAttention(Accelerated):
     """A layer of lightning attention that computes its recurrence by ``linear_attention``."""
+
+    layer_idx: int
+    num_attention_heads: int
+    head_dim: int
+    slope_rate: Tensor
+    act_fn: nn.Module
+    qkv_proj: nn.Module
+    norm: nn.Module
+    output_gate: nn.Module
+    out_proj: nn.Module
 
     def forward(
         self,
@@ -35,12 +42,15 @@ class LightningAttention(Accelerated):
         attention_mask: Tensor | None,
         cache: Argument = None,
         **options: Argument,
-    ) -> Any:
+    ) -> tuple[Tensor, Tensor]:
         """Compute what ``MiniMaxLightningAttention`` computes: outputs, and the state after the last token."""
         cache = options.get("past_key_values", cache)  # the name in older versions of transformers
         state = None if cache is None else cache.get_linear_cache(self.layer_idx)
         if not _is_served(self, hidden_states, state):
-            return super().forward(hidden_states, position_embeddings, attention_mask, cache, **options)
+            results: tuple[Tensor, Tensor] = super().forward(
+                hidden_states, position_embeddings, attention_mask, cache, **options
+            )
+            return results
         o, last = _recurrence(self, _projections(self, hidden_states, attention_mask), state)
         if cache is not None:
             cache.set_linear_cache(self.layer_idx, last)
@@ -49,19 +59,18 @@ class LightningAttention(Accelerated):
 
 def base_for(layer: nn.Module) -> type[Accelerated] | None:
     """Return the class that computes what this layer does, or None if it is no lightning attention."""
-    module: Any = sys.modules.get("transformers.models.minimax.modeling_minimax")
-    is_lightning = module is not None and type(layer) is module.MiniMaxLightningAttention
-    return LightningAttention if is_lightning else None
+    module = sys.modules.get("transformers.models.minimax.modeling_minimax")
+    return LightningAttention if type(layer) is getattr(module, "MiniMaxLightningAttention", None) else None
 
 
-def _is_served(layer: LightningLayer, hidden_states: Tensor, state: object) -> bool:
+def _is_served(layer: LightningAttention, hidden_states: Tensor, state: object) -> bool:
     """Return whether the call is on the CPU, and its state is one for its sequences."""
     shape = (hidden_states.shape[0], layer.num_attention_heads, layer.head_dim, layer.head_dim)
     fits = state is None or (isinstance(state, Tensor) and state.shape == shape)
     return fits and hidden_states.device.type == "cpu" and hidden_states.shape[1] > 0
 
 
-def _projections(layer: LightningLayer, hidden_states: Tensor, attention_mask: Tensor | None) -> Sequence[Tensor]:
+def _projections(layer: LightningAttention, hidden_states: Tensor, attention_mask: Tensor | None) -> Sequence[Tensor]:
     """Return queries, keys and values of shape ``(B, T, H, D)``, zero for tokens that pad."""
     qkv: Tensor = layer.act_fn(layer.qkv_proj(hidden_states))
     if attention_mask is not None:
@@ -69,7 +78,7 @@ def _projections(layer: LightningLayer, hidden_states: Tensor, attention_mask: T
     return torch.split(qkv.reshape(*qkv.shape[:2], layer.num_attention_heads, -1), layer.head_dim, -1)
 
 
-def _recurrence(layer: LightningLayer, qkv: Sequence[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
+def _recurrence(layer: LightningAttention, qkv: Sequence[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return outputs in the dtype of the queries, and the last state in the dtype of a cache."""
     (q, k, v), rates = qkv, layer.slope_rate
     g = -rates.flatten().to(compute_type(q.dtype)).expand(q.shape[:3])
@@ -79,7 +88,7 @@ def _recurrence(layer: LightningLayer, qkv: Sequence[Tensor], state: Tensor | No
     return o, last.to(torch.promote_types(v.dtype, rates.dtype))
 
 
-def _output(layer: LightningLayer, hidden_states: Tensor, o: Tensor) -> Tensor:
+def _output(layer: LightningAttention, hidden_states: Tensor, o: Tensor) -> Tensor:
     gate = layer.output_gate(hidden_states).sigmoid()
     y: Tensor = layer.out_proj(gate * layer.norm(o.flatten(2)))
     return y

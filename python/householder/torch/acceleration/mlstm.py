@@ -14,7 +14,7 @@ with queries divided by the root of their width. The normaliser n is one more co
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -24,14 +24,24 @@ from householder.torch._base.dtypes import compute_type, fitting
 from householder.torch.acceleration.subclasses import Accelerated
 from householder.torch.functions.linear_attention import linear_attention
 
-Settings = Any
-"""An ``xLSTMConfig``, whose module is imported if models have such layers."""
-State = tuple[Tensor, Tensor, Tensor]
+MLSTMState = tuple[Tensor, ...]
 """C of shape ``(B, H, K, V)``, n of shape ``(B, H, K)`` and m of shape ``(B, H, 1)``."""
+
+
+class MLSTMSettings(Protocol):
+    """What decides how an mLSTM computes, from an ``xLSTMConfig``."""
+
+    mode: str
+    chunk_size: int
+    eps: float
+    return_last_states: bool
+    inference_state_dtype: str
 
 
 class MLSTM(Accelerated):
     """The part of a layer of xLSTM that computes the mLSTM of queries, keys, values and gates."""
+
+    config: MLSTMSettings
 
     def forward(
         self,
@@ -45,12 +55,15 @@ class MLSTM(Accelerated):
         m_initial: Tensor | None = None,
         return_last_states: bool | None = None,
         mode: str | None = None,
-    ) -> Any:
+    ) -> Tensor | tuple[Tensor, MLSTMState]:
         """Compute what ``xLSTMBackend`` computes: outputs ``(B, H, T, V)`` and, if asked for, the last state."""
-        initial, config = (c_initial, n_initial, m_initial), _settings(self)
+        initial, config = (c_initial, n_initial, m_initial), self.config
         kind = config.mode if mode is None else mode
         if not (_is_ours(config, query.shape[2], kind) and _fits(query, value, initial)):
-            return super().forward(query, key, value, igate, fgate, *initial, return_last_states, mode)
+            results: Tensor | tuple[Tensor, MLSTMState] = super().forward(
+                query, key, value, igate, fgate, *initial, return_last_states, mode
+            )
+            return results
         h, last = _sequence(query, key, value, igate, fgate, initial, config.eps)
         is_wanted = config.return_last_states if return_last_states is None else return_last_states
         if kind == "train" and not is_wanted:
@@ -61,15 +74,11 @@ class MLSTM(Accelerated):
 
 def base_for(layer: nn.Module) -> type[Accelerated] | None:
     """Return the class that computes what this layer does, or None if it is no mLSTM of ``transformers``."""
-    module: Any = sys.modules.get("transformers.models.xlstm.modeling_xlstm")
+    module = sys.modules.get("transformers.models.xlstm.modeling_xlstm")
     return MLSTM if type(layer) is getattr(module, "xLSTMBackend", None) else None  # the package xlstm has its own
 
 
-def _settings(layer: MLSTM) -> Settings:
-    return layer.config
-
-
-def _is_ours(config: Settings, tokens: int, mode: str) -> bool:
+def _is_ours(config: MLSTMSettings, tokens: int, mode: str) -> bool:
     """Return whether the original computes sequences of this length in this mode, and does not pad them."""
     return tokens > 0 and (mode == "inference" or (mode == "train" and tokens % config.chunk_size == 0))
 
@@ -82,7 +91,7 @@ def _fits(query: Tensor, value: Tensor, initial: tuple[Tensor | None, ...]) -> b
     return fits and query.device.type == "cpu"
 
 
-def _state_type(config: Settings, query: Tensor, mode: str) -> torch.dtype:
+def _state_type(config: MLSTMSettings, query: Tensor, mode: str) -> torch.dtype:
     """Return the dtype of the last state: chunks have that of keys, and tokens after them one of the settings."""
     tokens = query.shape[2]
     is_of_chunks = mode == "train" or (tokens > 1 and tokens % config.chunk_size == 0)
@@ -98,7 +107,7 @@ def _sequence(
     fgate: Tensor,
     initial: tuple[Tensor | None, ...],
     epsilon: float,
-) -> tuple[Tensor, State]:
+) -> tuple[Tensor, MLSTMState]:
     """Return outputs of shape ``(B, H, T, V)`` and the state after the last token, in the type of the computation."""
     compute = compute_type(query.dtype)
     c, n, before = initial

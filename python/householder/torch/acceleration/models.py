@@ -21,8 +21,9 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
 
     Linear attention: layers of Qwen3-Next, Qwen3.5, OLMo hybrid, Kimi Linear and every other model of ``transformers``
     that calls the same fallback functions change in place. So do those of models with Mamba-2: Nemotron-H, Granite 4,
-    Falcon-H1, Bamba, Zamba2 and Mamba-2 itself. Other models do not change. Packed sequences are refused or computed
-    as before.
+    Falcon-H1, Bamba, Zamba2 and Mamba-2 itself. MiniMax's lightning attention, the mLSTM of xLSTM, and the short
+    convolutions of LFM2, LFM3 and Inkling change, too. Other models do not. Packed sequences are refused or computed as
+    before.
 
     On other devices than the CPU, the delta rule is ours where it takes fewer operations: with more than 1,088 tokens,
     and in Kimi Linear's kind with any number. All else computes as before there, and so does everything if transformers
@@ -42,7 +43,7 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
     Returns
     -------
     dict
-        From names of layers to the functions replaced or the kind of adapter. It is empty if there was nothing to
+        From names of layers to the functions replaced or the kind of layer. It is empty if there was nothing to
         replace. The logger ``householder`` says the same on standard error, once a call, and what holds bfloat16
         layers back; ``logging.getLogger("householder").setLevel("ERROR")`` silences it.
 
@@ -79,7 +80,7 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
     elif already:
         _log.info("already accelerated: %s of %s", _layers(already), kind)
     else:
-        told = "nothing to accelerate: %s has neither delta rules or Mamba-2 of transformers nor HRA adapters of peft"
+        told = "nothing to accelerate: %s has neither linear attention of transformers nor HRA adapters of peft"
         _log.warning(told, kind)
     return accelerated
 
@@ -122,7 +123,7 @@ def restore(model: nn.Module) -> int:
 
 
 def _accelerate_layer(name: str, layer: nn.Module) -> list[str]:
-    """Return the functions replaced, or the kind of adapter."""
+    """Return the functions replaced, or the kind of layer."""
     if replaced := pretrained.replace_attributes(layer):
         return replaced
     if pretrained.is_recurrence(layer):
