@@ -4,8 +4,9 @@
 
 The first rows have one sequence of 16 heads of 128 x 128 with one gate per head, in NumPy and in torch: the plain call,
 and the call that also returns the states after every 256th and every 64th token. The others have the recurrence of
-Qwen3.5-0.8B, which has the same heads: k single steps, the outputs of a draft of k tokens without its states, and
-commits in place of all its tokens, of half of them, and of another number of each sequence.
+Qwen3.5-0.8B, which has the same heads: k single steps that update the states in place, as in accelerated models; the
+outputs of a draft of k tokens without its states; and commits in place of all its tokens, of half of them, and of
+another number of each sequence.
 
 Times are medians of interleaved rounds, in float32 without gradients. Ratios to the first row of each group are medians
 of the rounds' ratios.
@@ -19,6 +20,7 @@ import torch
 import householder as hh
 import householder.torch as ht
 from benches.measure import PAUSE, SHORTEST, clock, heading, in_turn, options, row
+from householder.torch.acceleration.pretrained import _delta_step
 
 HEADS, WIDTH = 16, 128
 
@@ -48,15 +50,12 @@ def of_drafts(batch, tokens):
     (q, k, v), others = problem(batch, tokens)
     state = torch.randn(batch, HEADS, WIDTH, WIDTH)
     normalized = {"use_qk_l2norm_in_kernel": True}
-    steps = [[a[:, t : t + 1].contiguous() for a in (q, k, v, *others.values())] for t in range(tokens)]
+    steps = [[a[:, t : t + 1].contiguous() for a in (q, k, v, others["g"], others["beta"])] for t in range(tokens)]
     commit = partial(ht.commit, state, k, v, **others, **normalized, in_place=True)
 
     def one_by_one():
-        last = state
-        for q1, k1, v1, beta, g in steps:
-            _, last = ht.delta_rule(
-                q1, k1, v1, beta=beta, g=g, initial_state=last, output_final_state=True, **normalized
-            )
+        for step in steps:
+            _delta_step(*step, initial_state=state, output_final_state=True, **normalized)
 
     def verified():
         ht.delta_rule(q, k, v, **others, initial_state=state, **normalized)

@@ -44,10 +44,11 @@ def sizes(
 def first_tokens(
     xp: ModuleType, operands: Sequence[AnyArray], accepted: list[int], reflections: int
 ) -> tuple[list[AnyArray], list[int] | None]:
-    """Return the accepted tokens of k, v, beta and g: all of them or, packed, in one row with its ``cu_seqlens``."""
+    """Return the accepted tokens of k, v, beta and g: in their rows or, packed, in one row with its ``cu_seqlens``."""
     steps = [*[reflections] * (len(operands) - 1), 1]
-    if set(accepted) <= {operands[0].shape[1] // reflections}:
-        return list(operands), None
+    if len(accepted) <= 1 or set(accepted) == {operands[0].shape[1] // reflections}:
+        n = sum(accepted[:1])
+        return [None if a is None else a[:, : n * each] for a, each in zip(operands, steps, strict=True)], None
     packed = [
         None if a is None else xp.concat([a[i : i + 1, : n * each] for i, n in enumerate(accepted)], axis=1)
         for a, each in zip(operands, steps, strict=True)
