@@ -7,6 +7,7 @@ import torch
 
 import householder.torch as ht
 from householder.torch.acceleration import mlstm
+from householder.torch.acceleration.lightning import _alternating as alternating
 from tests.tester import oracle
 
 pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
@@ -170,6 +171,17 @@ def test_lightning_attention_is_token_by_token(minimax, tokens, index):
     found = accelerated(layer)(x, None, None)[0].detach()
     expected = oracle.lightning_attention(wide, layer.slope_rate.double().flatten(), x.double(), epsilon=1e-6)
     assert error(found, expected) < 1e-6
+
+
+@pytest.mark.parametrize("rate", [0.0, 4e-8, 4e-6, 1e-4, 0.0039, 0.5, 200.0])
+def test_a_constant_decay_does_not_drift(rate):
+    """A constant decay rounded to float32 moves outputs by 3e-5 after 4,096 tokens."""
+    g = alternating(torch.tensor([rate], dtype=torch.float64), 4096).float()
+    assert g.max() <= 0
+    sums = g.exp().double().log().cumsum(0)[:, 0]
+    exact = -rate * torch.arange(1, 4097, dtype=torch.float64)
+    tolerance = 2 * torch.finfo(torch.float32).eps
+    assert ((sums.exp() - exact.exp()).abs() <= tolerance + 4096 * 1e-9).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

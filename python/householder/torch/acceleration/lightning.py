@@ -81,11 +81,28 @@ def _projections(layer: LightningAttention, hidden_states: Tensor, attention_mas
 def _recurrence(layer: LightningAttention, qkv: Sequence[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return outputs in the dtype of the queries, and the last state in the dtype of a cache."""
     (q, k, v), rates = qkv, layer.slope_rate
-    g = -rates.flatten().to(compute_type(q.dtype)).expand(q.shape[:3])
+    exact = rates.flatten().double()
+    g = -exact if q.dtype is torch.float64 else _alternating(exact, q.shape[1])
+    g = g.to(compute_type(q.dtype)).expand(q.shape[:3])
     initial = None if state is None else fitting(state, q.dtype)
     o, last = linear_attention(q, k, v, g=g, scale=1.0, initial_state=initial, output_final_state=True)
     assert last is not None
     return o, last.to(torch.promote_types(v.dtype, rates.dtype))
+
+
+def _alternating(rates: Tensor, tokens: int) -> Tensor:
+    """Return gates ``(T, H)`` whose decays alternate between two neighbours in float32.
+
+    The rounding of one constant decay would add up over all tokens. That of their products does not.
+    """
+    exact = rates.neg().exp()
+    nearest = exact.float()
+    below = torch.where(nearest <= exact, nearest, nearest.nextafter(nearest.new_zeros(())))
+    above = below.nextafter(below.new_full((), torch.inf))
+    low, high = below.double().log(), above.double().log()
+    part = (-rates - low) / (high - low)
+    counts = (torch.arange(tokens + 1, device=rates.device)[:, None] * part + 0.5).floor()
+    return torch.where(counts.diff(dim=0) > 0, high, low)
 
 
 def _output(layer: LightningAttention, hidden_states: Tensor, o: Tensor) -> Tensor:
