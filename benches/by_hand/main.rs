@@ -73,7 +73,7 @@ fn row(name: &str, tokens: usize, width: usize, mut calls: Vec<Call<'_>>) {
     }
     let seconds = medians(&mut calls, &mut out);
     let others = seconds[1..].iter().map(|other| format!("{:.1} x", other / seconds[0]));
-    let others: Vec<_> = others.chain(["".to_owned()]).take(2).collect();
+    let others: Vec<_> = others.chain([String::new()]).take(2).collect();
     println!("| {name} | {tokens} | {:.3} | {} |", 1e3 * seconds[0], others.join(" | "));
 }
 

@@ -63,7 +63,7 @@ impl Recurrence {
     pub fn by_tokens(&self) -> Call<'_> {
         let mut states = self.state();
         Box::new(move |outputs| {
-            pulp::Arch::new().dispatch(LoopOverTokens { given: self, states: &mut states, outputs })
+            pulp::Arch::new().dispatch(LoopOverTokens { given: self, states: &mut states, outputs });
         })
     }
 }
