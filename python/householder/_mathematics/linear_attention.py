@@ -57,7 +57,7 @@ def delta_rule(
     if cu_seqlens is None:
         o, states = _sequence(lib, (q, k, v, g, *betas), initial_state)
     else:
-        of_sequences = []
+        of_sequences = [(v[:, :, :0, :], initial_state[:0, ...])]  # there may be no sequence
         for i, (begin, end) in enumerate(pairwise(cu_seqlens.tolist())):
             steps = [x[:, :, begin * reflections : end * reflections, :] for x in (q, k, v, g, *betas)]
             of_sequences.append(_sequence(lib, steps, initial_state[i : i + 1, ...]))
