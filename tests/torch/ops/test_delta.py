@@ -373,6 +373,12 @@ def test_torch_operations_are_as_accurate_as_native_code(gate, erases):
         assert (o - expected).norm() / expected.norm() < 1e-6
 
 
+def test_the_expression_takes_no_sequences():
+    q, beta = torch.randn(1, 0, 2, 8), torch.rand(1, 0, 2)
+    o, states = expressions.delta_rule(q, q, q, beta, None, None, torch.tensor([0]), 0.3, 1, True, None)
+    assert (o.shape, states.shape) == ((1, 0, 2, 8), (0, 2, 8, 8))
+
+
 @pytest.mark.parametrize(("needs_grad", "most"), [(False, 200), (True, 700)])
 def test_the_expression_takes_few_operations_and_solves_nothing(needs_grad, most):
     """On a device without kernels each operation is a launch, and a triangular solve takes long whatever its size."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from householder.torch._base.dtypes import compute_type, fitting
+from householder.torch.acceleration import devices
 from householder.torch.acceleration.subclasses import Accelerated
 from householder.torch.functions.linear_attention import linear_attention
 
@@ -67,7 +68,7 @@ def _is_served(layer: LightningAttention, hidden_states: Tensor, state: object) 
     """Return whether the call is on the CPU, and its state is one for its sequences."""
     shape = (hidden_states.shape[0], layer.num_attention_heads, layer.head_dim, layer.head_dim)
     fits = state is None or (isinstance(state, Tensor) and state.shape == shape)
-    return fits and hidden_states.device.type == "cpu" and hidden_states.shape[1] > 0
+    return fits and devices.is_ours(hidden_states) and hidden_states.shape[1] > 0
 
 
 def _projections(layer: LightningAttention, hidden_states: Tensor, attention_mask: Tensor | None) -> Sequence[Tensor]:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from householder.torch._base.dtypes import compute_type, fitting
+from householder.torch.acceleration import devices
 from householder.torch.acceleration.subclasses import Accelerated
 from householder.torch.functions.linear_attention import linear_attention
 
@@ -88,7 +89,7 @@ def _fits(query: Tensor, value: Tensor, initial: tuple[Tensor | None, ...]) -> b
     lead, keys, values = query.shape[:2], query.shape[3], value.shape[3]
     shapes = (*lead, keys, values), (*lead, keys), (*lead, 1)
     fits = all(t is None or t.shape == shape for t, shape in zip(initial, shapes, strict=True))
-    return fits and query.device.type == "cpu"
+    return fits and devices.is_ours(query)
 
 
 def _state_type(config: MLSTMSettings, query: Tensor, mode: str) -> torch.dtype:
