@@ -1,6 +1,6 @@
 //! The delta rule against its steps one after the other. What is not finite changes nothing that does not depend on it.
 
-use householder::delta::Sizes;
+use householder::delta::{self, Sizes};
 use householder::exponential::Exponential;
 use householder::threads::Context;
 
@@ -31,6 +31,7 @@ pub fn check<T: Exponential>(source: &mut Source) {
     };
     let [found, of_later, of_earlier, copy] = call(source, extent, run);
     compare(&given, &found);
+    check_alone(&given, &found);
     for ((name, found), (_, copy)) in found.arrays().into_iter().zip(copy.arrays()) {
         assert!(bits([Some(found)]) == bits([Some(copy)]), "{name}: other bits from rows that lie apart");
     }
@@ -41,6 +42,17 @@ pub fn check<T: Exponential>(source: &mut Source) {
     for other in [0..sequence.start, token..tokens] {
         same(&found, &of_earlier, &["grad_q", "grad_k", "grad_v", "grad_beta", "grad_g"], tokens, other);
     }
+}
+
+/// Fails if outputs without states, or states without outputs, have other bits than both together.
+fn check_alone<T: Exponential>(given: &Given<T>, found: &Found<T>) {
+    let (context, problem) = (&mut Context::default(), given.problem());
+    let [mut out, mut last] = [&found.out, &found.last].map(|array| vec![T::ONE; array.len()]);
+    let outputs = delta::Results { out: Some((&mut out).into()), ..delta::Results::default() };
+    delta::forward(context, &problem, outputs).unwrap();
+    delta::forward(context, &problem, delta::Results { last: Some(&mut last), ..delta::Results::default() }).unwrap();
+    let [together, alone] = [[&found.out, &found.last], [&out, &last]].map(|both| bits(both.map(Some)));
+    assert!(together == alone, "other bits of outputs without states, or of states without outputs");
 }
 
 /// Sizes around the edges of registers, blocks and chunks; now and then work for several threads.
