@@ -36,7 +36,7 @@ def ours(nonlinearity, num_reflections=None):
 
 NETWORKS = {
     "OrthogonalRNN, OPLU": ours("oplu"),
-    "OrthogonalRNN, modReLU (bias 0: identity)": ours("modrelu"),
+    "OrthogonalRNN, modReLU (bias 0)": ours("modrelu"),
     "OrthogonalRNN, leaky ReLU (default)": ours("leaky_relu"),
     "OrthogonalRNN, tanh": ours("tanh"),
     "nn.LSTM": lambda: nn.LSTM(UNITS, UNITS),

@@ -136,6 +136,9 @@ FUNCTIONS = {
     "adapt": lambda x: adapted(x)(x),
     "adapter_state": lambda x: x + ht.adapter_state(adapted(x))["0"].to(x.device)[:, 0],
     "apply": lambda x: ht.apply(U.to(x.device), x),
+    "commit": lambda x: ht.commit(
+        x.new_ones(1, x.shape[1], 6, 6), x[None], x[None], beta=x[None, ..., 0], accepted=[2]
+    ),
     "delta_rule": lambda x: ht.delta_rule(x[None], x[None], x[None], beta=x[None, ..., 0])[0],
     "factor": lambda x: ht.factor(ht.matrix(x.mT), 3),
     "frame": lambda x: ht.frame(x.mT),

@@ -109,7 +109,7 @@ def test_gradients_keep_their_norm_where_the_page_says_so(tmp_path):
     lines = run("pages.gradient_norms", "--steps", "100", "--output", tmp_path / "figure.svg").splitlines()
     last = {line[:38].strip(): float(line.split()[-1]) for line in lines[1:-1]}
     kept = {name for name, norm in last.items() if 0.5 < norm < 2}
-    assert kept >= {"OrthogonalRNN, OPLU", "OrthogonalRNN, modReLU"}
+    assert kept >= {"OrthogonalRNN, OPLU", "OrthogonalRNN, modReLU (bias 0)"}
     assert last["OrthogonalRNN, leaky ReLU (default)"] > 1e-2
     assert max(norm for name, norm in last.items() if "tanh" in name or name.startswith("nn.")) < 1e-9
     assert "<svg" in (tmp_path / "figure.svg").read_text()

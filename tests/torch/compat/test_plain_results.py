@@ -47,6 +47,9 @@ FUNCTIONS = {
     ],
     "delta_rule": [lambda: ({"beta": draw(1, 6, 2, dtype=F64).sigmoid(), "output_final_state": True} | tokens(),)],
     "linear_attention": [lambda: ({"output_final_state": True} | tokens(),)],
+    "commit": [
+        lambda: (draw(1, 2, 3, 3, dtype=F64), {"accepted": [4]} | {n: t for n, t in tokens().items() if n != "q"})
+    ],
     "householder_product": [lambda: (*reflectors(6, 4), {}), lambda: (draw(6, 4), draw(0), {})],
     "ormqr": [
         lambda left=left, t=t, k=k: (
