@@ -251,7 +251,8 @@ DELTA = {
 }
 FUNCTIONS = [getattr(hh, name) for name in hh.__all__ if not name.endswith("num_threads")]
 LINEAR = {name: DELTA[name] for name in ("q", "k", "v")}
-ATTENTION = hh.delta_rule, hh.delta_rule_vjp, hh.linear_attention, hh.linear_attention_vjp
+DRAFTS = {"state": F((1, 2, 4, 5)), "accepted": [2]}
+ATTENTION = hh.delta_rule, hh.delta_rule_vjp, hh.linear_attention, hh.linear_attention_vjp, hh.commit
 FUNCTIONS += [
     hh.rnn_vjp(GOOD["u"], GOOD["x"])[1],
     hh.delta_rule_vjp(**DELTA)[1],
@@ -267,7 +268,7 @@ def test_whatever_the_arguments_a_call_returns_or_refuses(data, function):
     for name, parameter in inspect.signature(function).parameters.items():
         required = parameter.default is parameter.empty
         if required and data.draw(st.booleans()):
-            good = GOOD | DELTA if function in ATTENTION else GOOD
+            good = GOOD | DELTA | DRAFTS if function in ATTENTION else GOOD
             arguments[name] = good[name]
         elif required or data.draw(st.integers(0, 3)) == 0:
             arguments[name] = data.draw(oddities)

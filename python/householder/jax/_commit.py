@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import jax
@@ -73,7 +74,7 @@ def commit(
     options = _ops.delta.DeltaRuleParams(
         1.0, sizes.native[-1], validate.flag("use_qk_l2norm_in_kernel", use_qk_l2norm_in_kernel)
     )
-    if not isinstance(accepted, jax.core.Tracer):
+    with suppress(jax.errors.JAXTypeError):  # traced numbers cannot be checked
         numbers = accepted.tolist() if isinstance(accepted, jax.Array) else accepted
         accepted = np.array(validate.accepted(numbers, sizes.batch, sizes.tokens), np.int32)
     is_accepted = jnp.arange(sizes.tokens) < jnp.asarray(accepted)[:, None]
