@@ -107,6 +107,7 @@ def run(
 
 def fill(
     xp: ModuleType,
+    empty: Callable[[tuple[int, ...]], AnyArray],
     write: Write,
     operands: Sequence[AnyArray],
     initial_state: AnyArray,
@@ -116,16 +117,17 @@ def fill(
 ) -> tuple[AnyArray, AnyArray]:
     """Write the outputs of all segments to ``o``, and return final states and the states at the cuts, as ``run`` does.
 
-    Outputs and states are written to their places at once: their copies would take longer than the cuts.
+    Outputs and states are written to their places at once: their copies would take longer than the cuts. ``empty``
+    allocates states in the dtype of the computation, where the operands are.
     """
     is_packed, cuts = segments[0].cu_seqlens is not None, sum(segment.chosen is not None for segment in segments)
-    final_state = xp.empty(initial_state.shape, dtype=initial_state.dtype)
+    final_state = empty(initial_state.shape)
     each = initial_state.shape[1:] if is_packed else initial_state.shape
-    states = xp.empty((cuts, *each), dtype=initial_state.dtype)
+    states = empty((cuts, *each))
     unfinished, ended = initial_state[:0], 0
     for i, segment in enumerate(segments):
         begins = _joined(xp, [unfinished, initial_state[segment.begins]])
-        last = states[i] if i < cuts and not is_packed else xp.empty(begins.shape, dtype=begins.dtype)
+        last = states[i] if i < cuts and not is_packed else empty(begins.shape)
         write(segment.of(operands, reflections), begins, segment.cu_seqlens, o[:, segment.tokens], last)
         if is_packed and segment.chosen is not None:
             states[i] = last[segment.chosen]

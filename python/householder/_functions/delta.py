@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, Unpack, overload
 
 import numpy as np
@@ -376,8 +377,8 @@ class Call(NamedTuple):
         *operands, initial_state = self.operands
         if initial_state is None:
             initial_state = np.zeros(self.states, operands[0].dtype)
-        o = self.empty_outputs()
-        final_state, states = segments.fill(np, write, operands, initial_state, self.options[0][-1], parts, o)
+        o, empty = self.empty_outputs(), partial(np.empty, dtype=initial_state.dtype)
+        final_state, states = segments.fill(np, empty, write, operands, initial_state, self.options[0][-1], parts, o)
         return DeltaWithStates(o, final_state if is_wanted else None, states)
 
     def _of_segment(self, operands: list[AnyArray], initial_state: Array, offsets: list[int] | None) -> "Call":

@@ -3,9 +3,8 @@
 :func:`apply` multiplies by the product of reflections, and :func:`matrix` forms it. :class:`Reflections` is the matrix
 as an object. :func:`rnn` runs whole recurrences, and :func:`delta_rule` runs recurrences of reflections that depend on
 the data. :func:`linear_attention` is the latter without reflections, and :func:`commit` keeps the accepted tokens of a
-draft. They work under ``jax.jit``, ``jax.vmap``,
-``jax.grad``, forward mode and ``jax.checkpoint``. On devices other than the CPU the same mathematics runs in
-``jax.numpy``.
+draft. They work under ``jax.jit``, ``jax.vmap``, ``jax.grad``, forward mode and ``jax.checkpoint``. On devices other
+than the CPU the same mathematics runs in ``jax.numpy``.
 
 :func:`frame` forms the first columns of a product. :func:`factor`, :func:`nearest` and :func:`haar` find reflections of
 a given, of the nearest and of a random matrix.

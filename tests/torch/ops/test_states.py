@@ -171,3 +171,15 @@ def test_commits_on_other_devices_go_through_torch_operations():
     arguments, named = draft()
     arguments, named = [t.to("meta") for t in arguments], {name: t.to("meta") for name, t in named.items()}
     assert ht.commit(*arguments, accepted=[5, 5], **named).device.type == "meta"
+
+
+@pytest.mark.parametrize("cu_seqlens", [None, [0, 20, 50]])
+def test_states_are_where_the_operands_are_whatever_the_default_device_is(cu_seqlens):
+    q, k, v = torch.randn(3, 1, 50, 2, 4).unbind()
+    ends = None if cu_seqlens is None else torch.tensor(cu_seqlens)
+    options = {"beta": torch.rand(1, 50, 2), "cu_seqlens": ends, "states_at": [16, 30], "output_final_state": True}
+    expected = ht.delta_rule(q, k, v, **options)
+    with torch.device("meta"):
+        results = ht.delta_rule(q, k, v, **options)
+    for result, one in zip(results, expected, strict=True):
+        assert torch.equal(result, one)

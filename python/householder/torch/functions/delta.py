@@ -154,7 +154,7 @@ def run_with_states(
         initial_state = q.new_zeros(count, *widths, dtype=compute_type(q.dtype))
 
     def write(rows: list[AnyArray], state: Tensor, ends: list[int] | None, place: Tensor, last_place: Tensor) -> None:
-        of_row = None if ends is None else torch.tensor(ends)
+        of_row = None if ends is None else torch.tensor(ends, device=q.device)
         part: DeltaRuleInputs[AnyArray] = DeltaRuleInputs._make([*rows, state, skip, of_row])
         forward = partial(_ops.delta.written, o=place, last=last_place)
         if _ops.delta.operator.attempt(part, options, forward) is None:
@@ -168,7 +168,9 @@ def run_with_states(
     operands = q, k, v, beta, g
     if _ops.delta.is_alone(checked):
         o = q.new_empty(*q.shape[:2], *v.shape[2:])
-        last, states = segments.fill(torch, write, operands, initial_state, num_householder, parts, o)
+        last, states = segments.fill(
+            torch, initial_state.new_empty, write, operands, initial_state, num_householder, parts, o
+        )
     else:
         o, last, states = segments.run(torch, compute, operands, initial_state, num_householder, parts)
     return o, last if validate.flag("output_final_state", output_final_state) else None, states
