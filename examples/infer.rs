@@ -1,11 +1,12 @@
 //! Runs a layer that was trained in Python, over whole sequences in one call, then over the same inputs as they arrive.
 //!
 //! ```sh
-//! cargo run --release --example infer --features safetensors -- layer.safetensors x.safetensors y.safetensors
+//! cargo run --release --example infer --features safetensors -- layer.safetensors x.safetensors y.safetensors leaky_relu
 //! ```
 //!
 //! The first file has the `state_dict` of an `ht.OrthogonalRNN`, the second its inputs `x (T, B, d)`. The third receives all
-//! states twice, `sequence (T, B, n)` and `stream (T, B, n)`. A fourth argument is `num_layers`. Times are medians.
+//! states twice, `sequence (T, B, n)` and `stream (T, B, n)`. The fourth argument is the layer's `nonlinearity`, and a fifth its
+//! `num_layers`. Slopes and constraints are those of Python's defaults. Times are medians.
 
 #![allow(clippy::print_stdout)] // an example shows what it does
 
@@ -13,18 +14,20 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use householder::Context;
-use householder::layers::{Options, OrthogonalRnn, SafeTensors};
+use householder::layers::{Constraint, Options, OrthogonalRnn, SafeTensors};
+use householder::rnn::Activation;
 use safetensors::tensor::{Dtype, TensorView};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
-    let [layer, inputs, results, layers @ ..] = &arguments[..] else {
-        return Err("expected the names of three files".into());
+    let [layer, inputs, results, nonlinearity, layers @ ..] = &arguments[..] else {
+        return Err("expected the names of three files, and of a nonlinearity".into());
     };
     let num_layers = layers.first().map_or(Ok(1), |layers| layers.to_string_lossy().parse())?;
 
     let (weights, inputs) = (std::fs::read(layer)?, std::fs::read(inputs)?);
-    let options = Options { num_layers, ..Options::default() };
+    let activation = activation(&nonlinearity.to_string_lossy())?;
+    let options = Options { activation, constraint: Some(Constraint::Hard), num_layers };
     let layer = OrthogonalRnn::<f32>::read(&SafeTensors::deserialize(&weights)?, "", options)?;
     let inputs = SafeTensors::deserialize(&inputs)?.tensor("x")?;
     let [steps, batch, _] = inputs.shape()[..] else { return Err("expected x (T, B, d)".into()) };
@@ -51,6 +54,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     let file = safetensors::serialize([("sequence", view(&sequence)?), ("stream", view(&states)?)], None)?;
     std::fs::write(results, file)?;
     Ok(())
+}
+
+/// The nonlinearity that Python calls by this name; biases come from the file.
+fn activation(name: &str) -> Result<Activation<'static, f32>, Box<dyn Error>> {
+    Ok(match name {
+        "identity" => Activation::Identity,
+        "tanh" => Activation::Tanh,
+        "relu" => Activation::Relu,
+        "leaky_relu" => Activation::LeakyRelu(0.1),
+        "oplu" => Activation::Oplu,
+        "modrelu" => Activation::ModRelu(&[]),
+        "real_modrelu" => Activation::RealModRelu(&[]),
+        _ => return Err(format!("no layer has the nonlinearity {name}").into()),
+    })
 }
 
 /// The median time of a hundred calls, in microseconds.

@@ -39,9 +39,11 @@ fn file(d: usize, m: usize, modrelu: bool, u_1: f64) -> Vec<u8> {
     serialize(arrays.iter().map(|(name, shape, bytes)| (name, view(shape, bytes))), None).unwrap()
 }
 
+const LEAKY: Activation<'static, f64> = Activation::LeakyRelu(0.1);
+
 /// Two layers, as [`file`] has.
 fn two() -> Options<f64> {
-    Options { num_layers: 2, ..Options::default() }
+    Options { num_layers: 2, ..Options::new(LEAKY) }
 }
 
 fn layer(bytes: &[u8], options: Options<f64>) -> Result<OrthogonalRnn<f64>, Error> {
@@ -72,10 +74,10 @@ fn assert_close(a: &[f64], b: &[f64]) {
 
 #[test]
 fn sequences_and_their_steps_agree() {
-    let activations = [Activation::Tanh, Activation::Oplu, Activation::ModRelu(&[]), Options::default().activation];
+    let activations = [Activation::Tanh, Activation::Oplu, Activation::ModRelu(&[]), LEAKY];
     for (activation, m) in activations.into_iter().flat_map(|activation| [(activation, 2), (activation, N)]) {
         let bytes = file(2, m, matches!(activation, Activation::ModRelu(_)), 0.5);
-        let layer = layer(&bytes, Options { activation, constraint: Constraint::Soft, ..two() }).unwrap();
+        let layer = layer(&bytes, Options { activation, constraint: Some(Constraint::Soft), ..two() }).unwrap();
         assert_eq!((layer.input_size(), layer.hidden_size(), layer.num_layers()), (2, N, 2));
         let (context, x) = (&mut Context::default(), waves(STEPS * BATCH * 2, 0.4));
         let states = layer.forward(context, STEPS, BATCH, &x).unwrap();
@@ -127,7 +129,7 @@ fn a_refused_step_changes_no_state() {
 #[test]
 fn the_constraint_decides_the_last_number() {
     let states = |u_1, constraint| {
-        let layer = layer(&file(2, N, false, u_1), Options { constraint, ..two() }).unwrap();
+        let layer = layer(&file(2, N, false, u_1), Options { constraint: Some(constraint), ..two() }).unwrap();
         layer.forward(&mut Context::default(), STEPS, 1, &waves(STEPS * 2, 0.4)).unwrap()
     };
     for (latent, hard, soft) in [(0.4, 1.0, 0.4), (-0.4, -1.0, -0.4), (3.0, 1.0, 1.0), (-3.0, -1.0, -1.0)] {
@@ -150,7 +152,7 @@ fn every_name_under_the_prefix_is_read_or_refused() {
     assert_eq!(refusal(&bytes, three), "rnn.cells.2.reflections: the file does not have it");
     // Both directions of one layer have the names of two layers.
     let one = "no parameter of a layer in one direction with num_layers = 1";
-    assert_eq!(refusal(&bytes, Options::default()), format!("rnn.cells.1.bias: {one}"));
+    assert_eq!(refusal(&bytes, Options::new(LEAKY)), format!("rnn.cells.1.bias: {one}"));
     for new in ["cells.0.bais", "cells.00.bias", "cells.+0.bias", "cells.2.bias", "bias", "cells.0.bias.0", "cell.bias"]
     {
         let text = refusal(&renamed("cells.0.bias", new), two());
@@ -203,7 +205,7 @@ fn shapes_that_do_not_fit_are_refused_with_those_that_do() {
     let file = SafeTensors::deserialize(&plain).unwrap();
     let missing = OrthogonalRnn::<f64>::read(&file, "", two()).err().unwrap().to_string();
     assert_eq!(missing, "cells.0.reflections: the file does not have it");
-    let single = OrthogonalRnn::<f32>::read(&file, "rnn.", Options::default()).err().unwrap().to_string();
+    let single = OrthogonalRnn::<f32>::read(&file, "rnn.", Options::new(Activation::Tanh)).err().unwrap().to_string();
     assert_eq!(single, "rnn.cells.0.reflections: expected numbers of type F32, got F64");
 }
 
@@ -211,6 +213,8 @@ fn shapes_that_do_not_fit_are_refused_with_those_that_do() {
 fn options_that_no_layer_has_are_refused() {
     let (plain, biased) = (file(2, 2, false, 0.5), file(2, 2, true, 0.5));
     let with = |activation| Options { activation, ..two() };
+    let square = refusal(&file(2, N, false, 0.5), two());
+    assert!(square.starts_with("rnn.cells.0.reflections: ") && square.contains("constraint"), "{square}");
     for slope in [-0.1, f64::NAN, f64::INFINITY] {
         assert!(refusal(&plain, with(Activation::LeakyRelu(slope))).starts_with("negative_slope: "));
     }

@@ -7,7 +7,7 @@
 //!
 //! let bytes = std::fs::read("layer.safetensors")?;
 //! let file = SafeTensors::deserialize(&bytes)?;
-//! let options = Options { activation: Activation::Tanh, num_layers: 2, ..Options::default() }; // those of Python
+//! let options = Options { num_layers: 2, ..Options::new(Activation::Tanh) }; // those of Python
 //! let layer = OrthogonalRnn::<f32>::read(&file, "", options)?;
 //! let context = &mut Context::default();
 //! let states = layer.forward(context, 100, 1, &vec![0.5; 100 * layer.input_size()])?; // a sequence of 100 steps
@@ -65,20 +65,21 @@ pub enum Constraint {
     Soft,
 }
 
-/// What the file does not say: the options that the layer was made with in Python. The defaults are the same.
+/// What the file does not say: the options that the layer was made with in Python.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<T: Stored> {
     /// `nonlinearity` and `negative_slope`. The biases of a modReLU come from the file: pass none, `ModRelu(&[])`.
     pub activation: Activation<'static, T>,
-    /// `constraint`.
-    pub constraint: Constraint,
+    /// `constraint`, which layers with as many reflections as states need.
+    pub constraint: Option<Constraint>,
     /// `num_layers`. A file of two layers looks like that of one layer that runs in both directions.
     pub num_layers: usize,
 }
 
-impl<T: Stored> Default for Options<T> {
-    fn default() -> Self {
-        Self { activation: Activation::LeakyRelu(T::of(0.1)), constraint: Constraint::Hard, num_layers: 1 }
+impl<T: Stored> Options<T> {
+    /// Those of one layer. No file tells its nonlinearity, so there is no default: another one would compute other numbers.
+    pub fn new(activation: Activation<'static, T>) -> Self {
+        Self { activation, constraint: None, num_layers: 1 }
     }
 }
 
@@ -328,7 +329,7 @@ impl Sizes {
 
 impl<T: Stored> Cell<T> {
     /// That with this prefix, whose arrays have these sizes.
-    fn read(file: &SafeTensors<'_>, prefix: &str, sizes: Sizes, constraint: Constraint) -> Result<Self> {
+    fn read(file: &SafeTensors<'_>, prefix: &str, sizes: Sizes, constraint: Option<Constraint>) -> Result<Self> {
         let read = |name: &str| {
             let Ok(tensor) = file.tensor(&format!("{prefix}{name}")) else { return Ok(None) };
             collected(tensor.data().chunks_exact(size_of::<T>()).map(T::of_bytes)).map(Some)
@@ -338,7 +339,11 @@ impl<T: Stored> Cell<T> {
         if sizes.m == sizes.n
             && let Some(last) = u.last_mut()
         {
-            *last = match constraint {
+            let square = || {
+                let text = "the layer has as many reflections as states: pass the constraint that it was made with";
+                refused(&format!("{prefix}reflections"), text)
+            };
+            *last = match constraint.ok_or_else(square)? {
                 Constraint::Hard if *last > T::ZERO => T::ONE,
                 Constraint::Hard => -T::ONE,
                 Constraint::Soft if *last > T::ONE => T::ONE,

@@ -1,9 +1,12 @@
 //! Factorisation: what any product of reflections needs, and what rounding may cost.
 
-use crate::common::{Random, error, explicit, of_all_types, to_c64, tolerance, with_each_instruction_set};
+use crate::common::{
+    Random, error, explicit, number_of_threads, of_all_types, to_c64, tolerance, with_each_instruction_set,
+};
 use householder::factor::factor;
 use householder::number::{Number, Real};
 use householder::scalar::Scalar;
+use householder::threads::Context;
 
 /// Row-major product of reflections along arbitrary vectors (not trapezoidal ones), each with few nonzero entries.
 fn product_of_reflections<T: Scalar<Real = R>, R: Real>(n: usize, vectors: &[Vec<f64>]) -> Vec<T> {
@@ -108,6 +111,29 @@ fn factors_rotations<T: Scalar>() {
 #[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn rotations_by_any_angle_are_factored_to_rounding() {
     of_all_types!(factors_rotations);
+}
+
+/// One thread reduces the next panel while others are busy with the columns behind it.
+fn several_threads_factor_as_one_does<T: Scalar>() {
+    let set_num_threads = number_of_threads();
+    for n in [163, 330] {
+        let (q, m) = (rotations::<T>(n, 1.0), if T::COMPLEX { n - 1 } else { n });
+        let [alone, together] = [1, 2].map(|threads| {
+            set_num_threads(threads);
+            let (mut u, mut phases) = (vec![T::ZERO; n * m], vec![T::Real::ZERO; n]);
+            let phases = T::COMPLEX.then_some(&mut phases[..]);
+            let residual = factor(&mut Context::default(), n, m, &q, &mut u, phases).unwrap();
+            assert!(residual < tolerance::<T>(n), "{n}: {residual:e}");
+            u
+        });
+        assert_eq!(alone, together, "{n}");
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
+fn several_threads_factor_as_one_does_in_every_precision() {
+    of_all_types!(several_threads_factor_as_one_does);
 }
 
 #[test]

@@ -263,6 +263,42 @@ fn large_matrices_of_every_type_and_form_are_those_of_explicit_reflections() {
     of_all_types!(large_matrices_are_those_of_explicit_reflections);
 }
 
+/// While one thread lays out a panel of reflections, others apply the panel before it.
+fn several_threads_reflect_as_one_does<T: Scalar>() {
+    let set_num_threads = number_of_threads();
+    for (shape, form, tau) in [
+        ((300, 40, 150), Form::Trapezoidal, Tau::Own),
+        ((91, 91, 250), Form::Trapezoidal, Tau::Own),
+        ((130, 100, 151), Form::Full, Tau::Any),
+        ((1030, 65, 33), Form::UnitTrapezoidal, Tau::Any),
+    ] {
+        let (n, m, rows) = shape;
+        let m = if T::COMPLEX { m.min(n - 1) } else { m };
+        let problem = Problem::<T>::new((n, m, rows), form, tau);
+        let w = problem.explicit();
+        for adjoint in [false, true] {
+            with_each_instruction_set(|context| {
+                let [alone, together] = [1, 2].map(|threads| {
+                    set_num_threads(threads);
+                    let mut c = vec![T::ZERO; rows * n];
+                    let operator = problem.operator(adjoint, Some(Method::Reflections));
+                    apply::forward(context, &operator, &problem.h, &mut c).unwrap();
+                    c
+                });
+                let error = error(&alone, &multiply(n, &w, &problem.h, adjoint));
+                assert!(error < tolerance::<T>(m), "{:?} {n} {m} {form:?} {adjoint}: {error:e}", context.isa);
+                assert_eq!(alone, together, "{:?} {n} {m} {form:?} {adjoint}", context.isa);
+            });
+        }
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
+fn several_threads_reflect_as_one_does_in_every_precision() {
+    of_all_types!(several_threads_reflect_as_one_does);
+}
+
 const STEPS: usize = 4;
 
 /// `Re <g, h_t>` summed over the states `h_t = tanh(W h_{t-1} + x_t)`, or without the tanh; `h` are the inputs of `STEPS` steps.

@@ -90,7 +90,9 @@ pub(crate) fn contiguous<T: Scalar>(
     }
     // SAFETY: each problem writes its own part.
     let out = |i: usize| unsafe { out.at(i) };
-    if method == Method::Reflections {
+    // One vector goes through all reflections alone.
+    let is_shared = rows > 1 && context.shares(count, flops);
+    if method == Method::Reflections && !is_shared {
         let workspace = || sequential::Forward::new(w.n(), w.reflections(), rows);
         return context.for_each_with(count, flops, &workspace, &|i, workspace, cancel| {
             sequential::forward(isa, workspace, cancel, w.at(i), h.at(i), out(i))
@@ -98,6 +100,9 @@ pub(crate) fn contiguous<T: Scalar>(
     }
     context.for_each(count, flops, &|i, context| {
         let (w, h, out) = (w.at(i), h.at(i), out(i));
+        if method == Method::Reflections {
+            return sequential::forward_on_threads(context, w, h, out);
+        }
         if method == Method::Dense {
             let matrix = dense::matrix(context, w)?;
             return dense::multiply(context, w.u.n(), &matrix, h, out, w.adjoint);

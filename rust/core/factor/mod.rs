@@ -15,6 +15,8 @@ mod phases;
 mod range;
 mod signs;
 
+use std::sync::{Mutex, PoisonError};
+
 use range::few_reflections;
 
 use crate::apply;
@@ -26,9 +28,9 @@ use crate::numbers::number::{Number, Real};
 use crate::numbers::scalar::Scalar;
 use crate::operator::{Diagonal, Operator, Reflections, Transform};
 use crate::product::outer;
-use crate::simd::isa::InstructionSet;
+use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::transpose::transpose;
-use crate::simd::vector::{axpy, dot};
+use crate::simd::vector::{axpy, dot, sum_of_squares};
 use crate::threads::{Context, slices};
 use crate::wy::CompactWy;
 use crate::wy::blocks::Block;
@@ -201,23 +203,27 @@ fn reduce<T: Scalar>(
     let reflections = if m == n { n - 1 } else { m };
     // If the reflections suffice for any matrix, they may also reflect mere rounding errors.
     let negligible = if m == n || (target == Target::Phase && m == n - 1) { 0.0 } else { rounding::<T>(n) };
+    let limits = |found: usize| Limits { reflections: reflections - found, negligible };
+    let mut panel = rest.panel(0).reduce(context.isa, &limits(0))?;
     let mut found = 0;
     for begin in (0..n).step_by(PANEL) {
-        let width = PANEL.min(n - begin);
-        // Row-major; columns that find nothing to reflect leave a zero column at the end, which is the identity.
-        let mut vectors = Buffer::<T>::zeroed((n - begin) * width)?;
-        let k = rest.reduce(context.isa, begin, width, reflections - found, negligible, &mut vectors)?;
-        for (u, v) in u[begin * m..].chunks_mut(m).zip(vectors.chunks(width)) {
+        let (width, k) = (PANEL.min(n - begin), panel.count);
+        for (u, v) in u[begin * m..].chunks_mut(m).zip(panel.vectors.chunks(width)) {
             u[found..found + k].copy_from_slice(&v[..k]);
         }
         found += k;
-        if k > 0 && begin + width < n {
-            let wy = CompactWy::new(context, Reflections::new(n - begin, width, &vectors))?;
-            rest.update(context, &Block { begin, first: begin, wy }, begin + width)?;
-        }
-        if found == reflections {
+        let next = begin + width;
+        if next == n {
             break;
         }
+        panel = if k > 0 {
+            let wy = CompactWy::new(context, Reflections::new(n - begin, width, &panel.vectors))?;
+            rest.update(context, &Block { begin, first: begin, wy }, next, &limits(found))?
+        } else if found < reflections {
+            rest.panel(next).reduce(context.isa, &limits(found))?
+        } else {
+            break;
+        };
     }
     u[(n - 1) * m + found..(n - 1) * m + reflections].fill(T::ONE);
     if (reflections - found) % 2 == 1 {
@@ -252,48 +258,30 @@ impl<T: Scalar> Residual<T> {
         &mut self.columns[j * self.ld + self.n - 1]
     }
 
-    /// Reduces `width` columns from `begin` on, with at most `most` reflections, and applies these to the panel alone.
-    /// Their vectors become the columns of `vectors` (row-major, its row 0 is row `begin`); returns how many.
-    fn reduce(
-        &mut self,
-        isa: InstructionSet,
-        begin: usize,
-        width: usize,
-        most: usize,
-        negligible: f64,
-        vectors: &mut [T],
-    ) -> Result<usize> {
-        let (n, ld) = (self.n, self.ld);
-        let mut vector = filled(n - begin, T::ZERO)?;
-        let mut found = 0;
-        for column in begin..begin + width {
-            let v = &mut vector[..n - column];
-            let x = &self.columns[column * ld + column..column * ld + n];
-            if found == most || !reflection_of(x, self.target, negligible, v) {
-                continue;
-            }
-            let square: f64 = v.iter().map(|v| v.widen().abs2()).sum();
-            let tau = T::Real::of(2.0 / square);
-            for other in column..begin + width {
-                let x = &mut self.columns[other * ld + column..other * ld + n];
-                let a = dot(isa, v, x).scale(tau);
-                axpy(isa, -a, v, x);
-            }
-            for (row, &v) in vectors.chunks_mut(width).skip(column - begin).zip(v.iter()) {
-                row[found] = v;
-            }
-            found += 1;
-        }
-        Ok(found)
+    /// The panel that begins with column `begin`.
+    fn panel(&mut self, begin: usize) -> Panel<'_, T> {
+        let Self { n, ld, target, .. } = *self;
+        let end = n.min(begin + PANEL);
+        Panel { n, begin, ld, columns: &mut self.columns[begin * ld..end * ld], target }
     }
 
-    /// Multiplies the columns from `column` on by `W*`.
-    fn update(&mut self, context: &mut Context<'_>, block: &Block<T>, column: usize) -> Result<()> {
-        let (isa, ld, ld_k) = (context.isa, self.ld, block.wy.ld_k());
-        let count = self.n - column;
-        let bounds = slices(count, TASK, 64);
-        let columns = ViewMut::of(&mut self.columns[column * ld..], ld, count);
-        context.run(bounds.len() - 1, flops(&[4, block.wy.n, block.wy.k, count]), &|i, cancel| {
+    /// Multiplies the columns from `column` on by `W*`. One task reduces the panel that begins with it, while others are busy
+    /// with the columns behind.
+    fn update(
+        &mut self,
+        context: &mut Context<'_>,
+        block: &Block<T>,
+        column: usize,
+        limits: &Limits,
+    ) -> Result<ReducedPanel<T>> {
+        let Self { n, ld, target, .. } = *self;
+        let (isa, ld_k) = (context.isa, block.wy.ld_k());
+        let behind = n.min(column + PANEL);
+        let mut bounds = vec![column];
+        bounds.extend(slices(n - behind, TASK, 64).into_iter().map(|i| behind + i));
+        let columns = ViewMut::of(&mut self.columns, ld, n);
+        let reduced = Mutex::new(None);
+        context.run(bounds.len() - 1, flops(&[4, block.wy.n, block.wy.k, n - column]), &|i, cancel| {
             cancel.check()?;
             let rest = columns.part(bounds[i], bounds[i + 1]);
             let cols = rest.count;
@@ -304,8 +292,16 @@ impl<T: Scalar> Residual<T> {
                 block.project(isa, rest.read(), z, y, true);
                 block.expand(isa, y.read(), rest.read(), rest);
             }
+            if i == 0 {
+                // SAFETY: the columns of this task.
+                let columns = unsafe { std::slice::from_raw_parts_mut(rest.ptr, cols * ld) };
+                let panel = Panel { n, begin: column, ld, columns, target }.reduce(isa, limits)?;
+                *reduced.lock().unwrap_or_else(PoisonError::into_inner) = Some(panel);
+            }
             Ok(())
-        })
+        })?;
+        let reduced = reduced.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(reduced.expect("the first task reduces the panel"))
     }
 
     /// The diagonal that should be left: ones, the last of them `u_1`, or the units of the phases, which are written.
@@ -331,11 +327,81 @@ impl<T: Scalar> Residual<T> {
     }
 }
 
+/// What a panel may use, and what it leaves alone.
+struct Limits {
+    /// Most reflections.
+    reflections: usize,
+    /// Norm of a difference that needs none.
+    negligible: f64,
+}
+
+/// Some columns of a [`Residual`].
+struct Panel<'a, T: Scalar> {
+    n: usize,
+    begin: usize,
+    ld: usize,
+    columns: &'a mut [T],
+    target: Target,
+}
+
+/// The reflections of a panel, which were applied to it alone.
+struct ReducedPanel<T: Scalar> {
+    /// Row-major, row 0 is that of the panel's first column. Columns that find nothing to reflect leave a zero column at the
+    /// end, which is the identity.
+    vectors: Buffer<T>,
+    /// How many there are.
+    count: usize,
+}
+
+impl<T: Scalar> Panel<'_, T> {
+    /// Reduces the columns, one after the other.
+    fn reduce(self, isa: InstructionSet, limits: &Limits) -> Result<ReducedPanel<T>> {
+        let Self { n, begin, ld, columns, target } = self;
+        let width = columns.len() / ld;
+        let mut vectors = Buffer::<T>::zeroed((n - begin) * width)?;
+        let mut vector = filled(n - begin, T::ZERO)?;
+        let mut count = 0;
+        for column in 0..width {
+            let coordinates = begin + column..n;
+            let v = &mut vector[column..];
+            let x = &columns[column * ld..][coordinates.clone()];
+            if count == limits.reflections || !reflection_of(isa, x, target, limits.negligible, v) {
+                continue;
+            }
+            let tau = T::Real::of(2.0 / squares(isa, v));
+            for x in columns[column * ld..].chunks_exact_mut(ld) {
+                let x = &mut x[coordinates.clone()];
+                let a = dot(isa, v, x).scale(tau);
+                axpy(isa, -a, v, x);
+            }
+            for (row, &v) in vectors.chunks_exact_mut(width).skip(column).zip(v.iter()) {
+                row[count] = v;
+            }
+            count += 1;
+        }
+        Ok(ReducedPanel { vectors, count })
+    }
+}
+
+simd! {
+    /// `|v|^2` in double precision.
+    fn squares<T: Scalar>(_s, v: &[T]) -> f64 {
+        sum_of_squares(v)
+    }
+
+    /// `x / norm`, from double precision.
+    fn normalised<T: Scalar>(_s, x: &[T], inverse: f64, v: &mut [T]) -> () {
+        for (v, x) in v.iter_mut().zip(x) {
+            *v = T::narrow(x.widen().scale(inverse));
+        }
+    }
+}
+
 /// Writes the unit vector whose reflection takes `x` to its target. Returns `false` if `x` is there already, up to an error of
 /// norm `negligible`.
-fn reflection_of<T: Scalar>(x: &[T], target: Target, negligible: f64, v: &mut [T]) -> bool {
+fn reflection_of<T: Scalar>(isa: InstructionSet, x: &[T], target: Target, negligible: f64, v: &mut [T]) -> bool {
     let first = x[0].widen();
-    let below: f64 = x[1..].iter().map(|x| x.widen().abs2()).sum();
+    let below = squares(isa, &x[1..]);
     let (modulus, norm) = (first.abs2().sqrt(), (first.abs2() + below).sqrt());
     let direction = if modulus > 0.0 { first.scale(1.0 / modulus) } else { <T::Wide as Number>::ONE };
     let short = -below / (modulus + norm);
@@ -359,8 +425,6 @@ fn reflection_of<T: Scalar>(x: &[T], target: Target, negligible: f64, v: &mut [T
     }
     let inverse = 1.0 / square.sqrt();
     v[0] = T::narrow(entry.scale(inverse));
-    for (v, x) in v[1..].iter_mut().zip(&x[1..]) {
-        *v = T::narrow(x.widen().scale(inverse));
-    }
+    normalised(isa, &x[1..], inverse, &mut v[1..]);
     true
 }

@@ -145,7 +145,7 @@ fn make_trapezoidal<W: Scalar<Real = f64, Wide = W>>(context: &mut Context<'_>, 
         // Entries i of the vectors from i on become one.
         let entries: Vec<W> = basis[i..].iter().map(|b| b[i].conj()).collect();
         let w = &mut w[..m - i];
-        if entries[1..].iter().all(|&x| x == W::ZERO) || !reflection_of(&entries, Target::Phase, 0.0, w) {
+        if entries[1..].iter().all(|&x| x == W::ZERO) || !reflection_of(isa, &entries, Target::Phase, 0.0, w) {
             continue;
         }
         sum.fill(W::ZERO);

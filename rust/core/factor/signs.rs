@@ -82,7 +82,7 @@ impl<W: Scalar<Real = f64, Wide = W>> Search<'_, '_, W> {
         }
         let column = collected(rest.iter().step_by(n).copied())?;
         let mut v = filled(n, W::ZERO)?;
-        if !reflection_of(&column, Target::Phase, self.negligible, &mut v) {
+        if !reflection_of(self.context.isa, &column, Target::Phase, self.negligible, &mut v) {
             self.d[self.n - n] = unit_of(rest[0]);
             return self.descend(n - 1, m, &below_first(n, rest)?);
         }
@@ -90,7 +90,7 @@ impl<W: Scalar<Real = f64, Wide = W>> Search<'_, '_, W> {
             if self.is_over() {
                 break;
             }
-            reflection_of(&column, target, self.negligible, &mut v);
+            reflection_of(self.context.isa, &column, target, self.negligible, &mut v);
             let reflected = self.reflect(n, &v, rest)?;
             self.place(n, m, 1, &v);
             self.d[self.n - n] = unit_of(reflected[0]);

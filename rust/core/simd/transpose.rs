@@ -1,19 +1,16 @@
 //! Transposition by squares in registers.
 //!
-//! A square of `L x L` numbers, `L` lanes of a register, is turned by rotations and selections, which every instruction set
-//! has. With `r_j` for column `j` and all indices modulo `L`:
-//!
-//! ```text
-//! a_j[l] = r_j[l - j],    b_i[l] = a_{l-i}[l],    row i: b_i[i + j] = r_j[i]
-//! ```
-//!
-//! The middle step takes `log2 L` rounds: lanes whose number has bit `p` take what stands `2^p` registers before.
+//! A square of `L x L` numbers, `L` lanes of a register, consists of blocks of 128 bits: `Q x Q` numbers, four or two. Some `Q`
+//! registers hold a row of blocks, each in lanes of its own. Shuffles within these lanes turn all blocks of a row at once, and
+//! each block is written to its place.
+
+use std::mem::MaybeUninit;
 
 use pulp::Simd;
 
 use super::element::Element;
 use super::isa::simd;
-use super::lanes::{Lanes, unroll};
+use super::lanes::Lanes;
 use crate::arrays::view::{Shape, View, ViewMut};
 
 /// Most lanes of a register.
@@ -124,66 +121,56 @@ unsafe fn square<S: Simd, T: Turn>(
     ld_to: usize,
 ) {
     let lanes = T::lanes::<S>();
+    if rows >= lanes && cols >= lanes {
+        return T::turn(s, from, ld_from, to, ld_to);
+    }
+    let [mut square, mut turned] = [MaybeUninit::<[T; MOST * MOST]>::uninit(); 2];
+    let [square, turned] = [&mut square, &mut turned].map(|x| x.as_mut_ptr().cast::<T>());
     let (column, row) = (Lanes::<S, T, 1>::first(s, rows), Lanes::<S, T, 1>::first(s, cols));
-    // Register (-j) mod L: the rounds below bring a_{l-i}[l] from register i - l to register i.
-    let mut r = [T::splat(s, T::default()); MOST];
-    unroll!(for j in 0..MOST {
-        if j < lanes && j < cols {
-            r[(lanes - j) % lanes] = T::rotate(s, column.load(from.add(j * ld_from))[0], j);
-        }
-    });
-    unroll!(for bit in 0..4 {
-        if 1 << bit < lanes {
-            let before = r;
-            unroll!(for i in 0..MOST {
-                if i < lanes {
-                    r[i] = T::with_bit(s, bit, before[(i + lanes - (1 << bit)) % lanes], before[i]);
-                }
-            });
-        }
-    });
-    unroll!(for i in 0..MOST {
-        if i < lanes && i < rows {
-            row.store(to.add(i * ld_to), [T::rotate(s, r[i], lanes - i)]);
-        }
-    });
+    for j in 0..lanes {
+        let numbers = if j < cols { column.load(from.add(j * ld_from))[0] } else { T::splat(s, T::default()) };
+        T::store(s, square.add(j * lanes), numbers);
+    }
+    T::turn(s, square, lanes, turned, lanes);
+    for i in 0..lanes.min(rows) {
+        row.store(to.add(i * ld_to), [T::load(s, turned.add(i * lanes))]);
+    }
 }
 
-/// Number types whose values can be moved between lanes.
+/// Number types that are turned in registers.
 trait Turn: Element {
-    /// Lane `l` of the result is lane `l - by`, modulo their number.
-    fn rotate<S: Simd>(s: S, v: Self::V<S>, by: usize) -> Self::V<S>;
-    /// `a` in the lanes whose number has that bit, `b` in the others.
-    fn with_bit<S: Simd>(s: S, bit: usize, a: Self::V<S>, b: Self::V<S>) -> Self::V<S>;
+    /// Turns a whole square.
+    ///
+    /// # Safety
+    /// As of [`transpose_at`], for a register of registers.
+    unsafe fn turn<S: Simd>(s: S, from: *const Self, ld_from: usize, to: *mut Self, ld_to: usize);
 }
 
 macro_rules! turn {
-    ($t:ident, $rotate:ident, $select:ident, $greater:ident, $splat:ident) => {
+    ($t:ident, $q:literal, $turn_blocks:ident) => {
         impl Turn for $t {
             #[inline(always)]
-            fn rotate<S: Simd>(s: S, v: Self::V<S>, by: usize) -> Self::V<S> {
-                s.$rotate(v, by)
-            }
-            #[inline(always)]
-            fn with_bit<S: Simd>(s: S, bit: usize, a: Self::V<S>, b: Self::V<S>) -> Self::V<S> {
-                const BITS: [[$t; MOST]; 4] = {
-                    let mut bits = [[0.0; MOST]; 4];
-                    let mut i = 0;
-                    while i < 4 * MOST {
-                        bits[i / MOST][i % MOST] = (((i % MOST) >> (i / MOST)) & 1) as $t;
-                        i += 1;
+            unsafe fn turn<S: Simd>(s: S, from: *const Self, ld_from: usize, to: *mut Self, ld_to: usize) {
+                let blocks = Self::lanes::<S>() / $q;
+                for p in (0..blocks).map(|block| $q * block) {
+                    let columns: [Self::V<S>; $q] = std::array::from_fn(
+                        #[inline(always)]
+                        |i| Self::load(s, from.add((p + i) * ld_from)),
+                    );
+                    // Block g of register c has entry $q g + c of these columns.
+                    for (c, row) in s.$turn_blocks(columns).iter().enumerate() {
+                        let row = std::ptr::from_ref(row).cast::<[Self; $q]>();
+                        for g in 0..blocks {
+                            to.add(($q * g + c) * ld_to + p).cast::<[Self; $q]>().write_unaligned(*row.add(g));
+                        }
                     }
-                    bits
-                };
-                // SAFETY: a register holds at most so many numbers.
-                let bits = unsafe { <$t>::load(s, BITS[bit].as_ptr()) };
-                s.$select(s.$greater(bits, s.$splat(0.0)), a, b)
+                }
             }
         }
     };
 }
-turn!(f32, rotate_right_f32s, select_f32s, greater_than_f32s, splat_f32s);
-turn!(f64, rotate_right_f64s, select_f64s, greater_than_f64s, splat_f64s);
+turn!(f32, 4, deinterleave_shfl_f32s);
+turn!(f64, 2, deinterleave_shfl_f64s);
 
 #[cfg(test)]
 mod tests {

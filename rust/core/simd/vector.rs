@@ -7,6 +7,8 @@ use super::fetch::prefetch;
 use super::isa::simd;
 use super::lanes::Lanes;
 use crate::arrays::view::{Shape, View, ViewMut};
+use crate::numbers::number::Number;
+use crate::numbers::scalar::Scalar;
 
 simd! {
     /// `sum conj(a_i) b_i`.
@@ -72,6 +74,23 @@ pub fn sum_of_lanes<T: Element, S: Simd>(s: S, v: T::V<S>) -> T {
         }
     }
     parts[0]
+}
+
+/// `|v|^2` in double precision, in sums side by side.
+#[inline(always)]
+pub fn sum_of_squares<T: Scalar>(v: &[T]) -> f64 {
+    const CHAINS: usize = 16;
+    let mut sums = [0.0; CHAINS];
+    let (pieces, rest) = v.as_chunks::<CHAINS>();
+    for piece in pieces {
+        for (sum, x) in sums.iter_mut().zip(piece) {
+            *sum += x.widen().abs2();
+        }
+    }
+    for (sum, x) in sums.iter_mut().zip(rest) {
+        *sum += x.widen().abs2();
+    }
+    sums.iter().sum()
 }
 
 simd! {

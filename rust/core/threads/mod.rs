@@ -102,6 +102,11 @@ impl<'a> Context<'a> {
         Self { poll, last: Instant::now(), nested: false, isa: InstructionSet::current() }
     }
 
+    /// Whether `count` problems, together `flops` of work, are computed one after the other by several threads each.
+    pub(crate) fn shares(&self, count: usize, flops: usize) -> bool {
+        !self.nested && count < num_threads() && flops / count.max(1) >= WORTH_A_THREAD
+    }
+
     /// Runs `task` for each of `count` independent problems, together `flops` of work: many problems side by side, or few
     /// problems one after the other with all threads on each. The result is the same.
     pub(crate) fn for_each(

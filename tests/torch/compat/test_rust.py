@@ -53,9 +53,10 @@ def steps(layer, x):
     [
         ((3, 128), {"num_reflections": 16}, 1),
         ((5, 33), {"num_reflections": 33, "num_layers": 2, "learn_h0": True}, 4),
-        ((2, 64), {"num_reflections": 60, "bias": False}, 16),
+        ((2, 64), {"num_reflections": 60, "bias": False, "nonlinearity": "oplu"}, 16),
+        ((2, 20), {"num_reflections": 4, "nonlinearity": "real_modrelu"}, 2),
     ],
-    ids=["one sequence", "two layers that learn all", "no bias"],
+    ids=["one sequence", "two layers that learn all", "no bias, OPLU", "modReLU"],
 )
 def test_sequences_and_steps_have_the_bits_of_python(run_example, sizes, options, batch):
     torch.manual_seed(0)
@@ -66,7 +67,7 @@ def test_sequences_and_steps_have_the_bits_of_python(run_example, sizes, options
     x = torch.randn(50, batch, sizes[0])
     with torch.no_grad():
         expected = layer(x)[0]
-    states = run_example("infer", layer.state_dict(), {"x": x}, layer.num_layers)
+    states = run_example("infer", layer.state_dict(), {"x": x}, layer.nonlinearity, layer.num_layers)
     assert torch.equal(states["sequence"], expected)
     assert torch.equal(states["stream"], steps(layer, x))
 

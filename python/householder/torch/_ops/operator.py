@@ -89,7 +89,7 @@ class Operator:
             if needs_graph and torch.is_grad_enabled():
                 return self._eager.apply(*inputs, options)
             if forward is None:
-                computed = self.operation.cpu_forward(inputs, options, False)
+                computed = self._on_cpu(inputs, options, False)
             else:
                 computed = forward(inputs, options)
         except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
@@ -123,9 +123,7 @@ class Operator:
         """Return the results for tensors of any layout and device, and what is saved."""
         operation, computed = self.operation, NotImplemented
         if inputs[0].is_cpu:
-            computed = operation.cpu_forward(inputs, options, save)
-            if computed is NotImplemented:
-                computed = operation.cpu_forward(operation.inputs_type(*laid_out(*inputs)), options, save)
+            computed = self._on_cpu(inputs, options, save)
         elif operation.has_cuda and inputs[0].is_cuda and are_plain(*inputs):
             computed = launch(operation.cuda_forward, inputs, options, save)
         if computed is not NotImplemented:
@@ -133,6 +131,14 @@ class Operator:
         returned = self.forward_op(*self.signature.join_forward(inputs, save, options))
         results, tensor = self.signature.split_results(returned)
         return results, self.saved_from(results, tensor)
+
+    def _on_cpu(self, inputs: Inputs, options: Options, save: bool) -> Computed:
+        """Return what the core computes, of rows that are laid out only if it refuses the others."""
+        operation = self.operation
+        computed = operation.cpu_forward(inputs, options, save)
+        if computed is NotImplemented:
+            computed = operation.cpu_forward(operation.inputs_type(*laid_out(*inputs)), options, save)
+        return computed
 
     def dispatch(self, inputs: Inputs, options: Options, save: bool = False) -> Results:
         """Return the results by the dispatcher's operator."""

@@ -138,4 +138,5 @@ def matrix(u: ArrayLike) -> Tensor:
 def unit_vectors(u: Tensor, count: int, dtype: torch.dtype) -> Tensor:
     """Return the first ``count`` unit vectors for each matrix of ``u (..., n, m)``, one a row."""
     n = u.shape[-2]
-    return torch.eye(count, n, dtype=dtype, device=u.device).expand(*u.shape[:-2], count, n)
+    rows = torch.eye(count, n, dtype=dtype, device=u.device)
+    return rows if u.dim() == 2 else rows.expand(*u.shape[:-2], count, n)

@@ -54,7 +54,7 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:  # noqa: A002 - t
     if n > m:
         raise ValueError(f"input has shape {tuple(input.shape)}, expected (..., m, n) with m >= n")
     rows = unit_vectors(input, n, input.dtype)
-    return (product(contiguous(input[..., :k]), rows, tau, "trapezoidal") if k else rows + _zero(input, tau)).mT
+    return (product(_columns(input, k), rows, tau, "trapezoidal") if k else rows + _zero(input, tau)).mT
 
 
 def ormqr(
@@ -111,11 +111,16 @@ def ormqr(
         raise ValueError(f"other has shape {tuple(other.shape)}, expected {expected} to match input")
     if not k:
         return other + _zero(input, tau)
-    u = contiguous(input[..., :k])  # geqrf's is column-major
+    u = _columns(input, k)
     if left:
         return product(u, contiguous(other.mT), tau, "trapezoidal", transpose).mT
     # The rows of ``other Q`` are those of ``other`` times the transpose of Q, the adjoint of its conjugate.
     return product(u.conj_physical(), other, tau.conj_physical(), "trapezoidal", not transpose)
+
+
+def _columns(input: Tensor, k: int) -> Tensor:  # noqa: A002
+    """Return the first k columns, row by row: geqrf's are column-major, and both passes would lay them out."""
+    return contiguous(input if k == input.shape[-1] else input[..., :k])
 
 
 def _zero(input: Tensor, tau: Tensor) -> Tensor:  # noqa: A002

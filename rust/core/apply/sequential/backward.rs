@@ -1,6 +1,6 @@
 //! Gradients, one reflection after the other.
 
-use super::chain::Chain;
+use super::columns::Columns;
 use super::vectors::{Registers, pad};
 use super::{PANEL, panels, side_by_side};
 use crate::apply::CHUNK;
@@ -41,7 +41,7 @@ impl<'a, T: Scalar> Source<'a, T> {
 
 /// Workspace for the gradients of applications of products of `k` reflections.
 pub struct Backward<T: Scalar> {
-    chain: Chain<T>,
+    columns: Columns<T>,
     /// The current states `x_i` of some vectors, and their gradients.
     x: Buffer<T>,
     g: Buffer<T>,
@@ -58,7 +58,7 @@ impl<T: Scalar> Backward<T> {
     pub fn new(n: usize, k: usize, rows: usize) -> Result<Self> {
         let (width, ld, rows) = (k.min(PANEL), padded::<T>(n), rows.min(CHUNK));
         Ok(Self {
-            chain: Chain::new(n, width)?,
+            columns: Columns::new(n, width)?,
             x: Buffer::zeroed(rows * ld)?,
             g: Buffer::zeroed(rows * ld)?,
             factors: Buffer::zeroed(rows * k)?,
@@ -84,7 +84,7 @@ simd! {
         let mut sum = DiagonalSum::new(u.n(), diagonal)?;
         let grad_tau = grad_tau.unwrap_or_default();
         grad_tau.fill(T::ZERO);
-        let Backward { chain, x, g: back, factors, grad_v, turned } = workspace;
+        let Backward { columns, x, g: back, factors, grad_v, turned } = workspace;
         let (n, m, k, ld, ops) = (u.n(), u.m(), u.count(), padded::<T>(u.n()), Registers(s));
         // A tape's entries count down. `u_1` acts first in `W` and last in `W*`.
         let after = if adjoint { m } else { k };
@@ -124,8 +124,8 @@ simd! {
                     looks += 1;
                     let first = u.form().first(panel.start);
                     let before = if adjoint { panel.start } else { k - panel.end };
-                    chain.set_columns(s, u.columns(panel.start, panel.end));
-                    let steps = chain.steps(adjoint);
+                    columns.set(s, u.columns(panel.start, panel.end))?;
+                    let steps = columns.steps(adjoint);
                     for (group, x) in x.chunks_mut(side * ld).enumerate() {
                         steps.apply(
                             ops,
@@ -152,13 +152,13 @@ simd! {
                 let before = if adjoint { panel.start } else { k - panel.end };
                 match source {
                     Source::Vectors(_) if number == 0 => {} // still laid out
-                    Source::Vectors(_) => chain.set_columns(s, part),
+                    Source::Vectors(_) => columns.set(s, part)?,
                     Source::Tape(_) => {
-                        chain.set_columns(s, part);
-                        chain.find_pivots();
+                        columns.set(s, part)?;
+                        columns.find_pivots();
                     }
                 }
-                let steps = chain.steps(adjoint);
+                let steps = columns.steps(adjoint);
                 let grad_tau = grad_tau.get_mut(panel.clone()).unwrap_or_default();
                 for (group, (x, back)) in x.chunks_mut(side * ld).zip(back.chunks_mut(side * ld)).enumerate() {
                     let (x, back) = (&mut x[first..], &mut back[first..]);
@@ -191,11 +191,11 @@ simd! {
                     );
                 }
                 if (first_row + rows) * n == of_all.len() {
-                    chain.finish_grad_tau(grad_tau);
+                    columns.finish_grad_tau(grad_tau);
                 }
                 if let Some(grad_u) = grad_u.as_deref_mut() {
                     grad_u.chunks_exact_mut(m).take(first).for_each(|row| row[panel.clone()].fill(T::ZERO));
-                    chain.v.write_gradient(s, grad_v, part, &mut grad_u[first * m + panel.start..], chunk > 0);
+                    columns.write_gradient(s, grad_v, part, &mut grad_u[first * m + panel.start..], chunk > 0);
                 }
             }
             for (r, back) in back.chunks_exact_mut(ld).enumerate() {

@@ -20,7 +20,7 @@
 //! Many reflections are laid out panel by panel, so that `U` is read once and nothing of its size is written.
 
 mod backward;
-pub(super) mod chain;
+pub(super) mod columns;
 mod forward;
 pub(crate) mod tape;
 pub(super) mod vectors;
@@ -28,7 +28,7 @@ pub(super) mod vectors;
 use std::ops::Range;
 
 pub use backward::{Backward, Source, backward};
-pub use forward::{Forward, forward};
+pub use forward::{Forward, forward, forward_on_threads};
 use pulp::Simd;
 pub use tape::{backward_tape, forward_tape};
 use vectors::Registers;

@@ -2,7 +2,7 @@
 
 use super::Backward;
 use super::backward::Source;
-use super::chain::Chain;
+use super::columns::Columns;
 use super::vectors::{Registers, pad};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
@@ -27,9 +27,9 @@ pub(crate) fn forward<T: Scalar>(
     tape: &mut [T],
 ) -> Result<()> {
     check(w, tape, w.vectors(&[("h", h.len())])?)?;
-    let (isa, mut chain) = (context.isa, Chain::new(w.n(), w.reflections())?);
-    let mut x = Buffer::zeroed(chain.ld)?;
-    context.here(|cancel| run(isa, &mut chain, &mut x, cancel, w.at(0), h, tape))
+    let (isa, mut columns) = (context.isa, Columns::new(w.n(), w.reflections())?);
+    let mut x = Buffer::zeroed(columns.ld)?;
+    context.here(|cancel| run(isa, &mut columns, &mut x, cancel, w.at(0), h, tape))
 }
 
 fn check<T: Scalar>(w: &Operator<'_, T>, tape: &[T], rows: usize) -> Result<()> {
@@ -42,7 +42,7 @@ fn check<T: Scalar>(w: &Operator<'_, T>, tape: &[T], rows: usize) -> Result<()> 
 simd! {
     fn run<T: Scalar>(
         s,
-        chain: &mut Chain<T>,
+        columns: &mut Columns<T>,
         x: &mut Buffer<T>,
         cancel: &Cancel<'_>,
         w: Transform<'_, T>,
@@ -51,8 +51,8 @@ simd! {
     ) -> Result<()> {
         let Transform { u, diagonal, adjoint } = w;
         let (n, m) = (u.n(), u.m());
-        chain.set_columns(s, u);
-        let steps = chain.steps(adjoint);
+        columns.set(s, u)?;
+        let steps = columns.steps(adjoint);
         let counts_diagonal = matches!(diagonal, Diagonal::Last(_));
         let ld = x.len();
         for (h, tape) in h.chunks_exact(n).zip(tape.chunks_exact_mut((m + 1) * n)) {
@@ -73,7 +73,7 @@ simd! {
                 ld,
                 #[inline(always)]
                 |i, _, x, _| {
-                    if adjoint && i + 1 == chain.k && !counts_diagonal {
+                    if adjoint && i + 1 == columns.k && !counts_diagonal {
                         diagonal.apply(&mut x[..n], true);
                     }
                     keep(x);

@@ -2,13 +2,14 @@
 
 mod backward;
 mod blocks;
+mod chain;
 
 use pulp::Simd;
 
 pub use backward::{FormationBackward, form_back};
 use blocks::Reflectors;
+use chain::Chain;
 
-use super::sequential::chain::Chain;
 use crate::arrays::view::{View, ViewMut};
 use crate::error::Result;
 use crate::memory::Buffer;

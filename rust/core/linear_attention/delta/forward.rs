@@ -127,15 +127,13 @@ const FEW_STEPS: usize = 4;
 
 /// The operands of one step.
 struct TokenStep<'a, T> {
-    /// `exp g`, `k`, `exp(g) k` and `exp(g) q`, a row each.
+    /// `exp g`, `k`, `exp(g) k` and `q`, a row each; `q` is zero where no output is asked for.
     rows: View<'a, T>,
     /// Absent: one.
     beta: Option<T>,
     erases: bool,
     /// Factor of the value in the output.
     skip: Option<T>,
-    /// `q k`.
-    reach: T,
     v: View<'a, T>,
     out: ViewMut<'a, T>,
     /// Whether a token ends, and its output is asked for.
@@ -210,7 +208,7 @@ fn prepare<'a, T: Exponential>(
     };
     let (begins, reads) = (i.is_multiple_of(reflections), outputs && (i + 1).is_multiple_of(reflections));
     // SAFETY: rows of the operands, and six rows of this step's own.
-    let [decay, key, by_key, by_query] = unsafe {
+    let [decay, key, by_key, query] = unsafe {
         problem.k.rows((step, 1), part.key_head).read(isa, width, rows.part(1, 2));
         problem.q.rows((token, 1), part.key_head).read(isa, width, rows.part(3, 4));
         problem.values(first, (i, 1), head, part.columns.start).read(isa, part.columns.len(), values.part(0, 1));
@@ -227,20 +225,18 @@ fn prepare<'a, T: Exponential>(
         }
         _ => decay.fill(T::ONE),
     }
-    let of_query = if reads { factor(by_query) * problem.scale } else { T::ZERO };
+    let of_query = if reads { factor(query) * problem.scale } else { T::ZERO };
     let of_key = factor(key);
-    let reach = if reads { dot(isa, by_query, key) * of_query * of_key } else { T::ZERO };
     for x in 0..width {
         key[x] = key[x] * of_key;
         by_key[x] = decay[x] * key[x];
-        by_query[x] = if reads { decay[x] * by_query[x] * of_query } else { T::ZERO };
+        query[x] = if reads { query[x] * of_query } else { T::ZERO };
     }
     Ok(TokenStep {
         rows: rows.read(),
         beta: problem.beta.map(|beta| beta[step * sizes.value_heads + head]),
         erases: problem.erases(),
         skip: problem.skip.map(|by| by[head]),
-        reach,
         v: values.read(),
         out: values.part(1, 2),
         reads,
@@ -277,7 +273,8 @@ simd! {
     }
 }
 
-/// The columns of `N` registers. They are read twice a step, the second time from a cache.
+/// The columns of `N` registers. They are read and written once a step, and read once more before, from a cache, where the step
+/// erases what its key reads.
 #[inline(always)]
 unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
     s: S,
@@ -290,47 +287,43 @@ unsafe fn stripe<S: pulp::Simd, T: Exponential, const N: usize>(
     let zero = [T::splat(s, T::ZERO); N];
     let height = to.count;
     let mut from = from;
-    for TokenStep { rows, beta, erases, skip, reach, v, out, reads } in steps {
-        let [e, k, ek, eq] = [0, 1, 2, 3].map(|row| rows.at(0, row));
-        let (mut of_keys, mut of_queries) = (zero, zero);
-        if !from.ptr.is_null() {
+    for TokenStep { rows, beta, erases, skip, v, out, .. } in steps {
+        let [e, k, ek, q] = [0, 1, 2, 3].map(|row| rows.at(0, row));
+        let mut of_keys = zero;
+        if *erases && !from.ptr.is_null() {
             for x in 0..height {
-                let state = lanes.load(from.at(begin, x));
-                let (ek, eq) = (T::splat(s, *ek.add(x)), T::splat(s, *eq.add(x)));
+                let (state, ek) = (lanes.load(from.at(begin, x)), T::splat(s, *ek.add(x)));
                 unroll!(for i in 0..N {
-                    if *erases {
-                        of_keys[i] = T::fma(s, state[i], ek, of_keys[i]);
-                    }
-                    if *reads {
-                        of_queries[i] = T::fma(s, state[i], eq, of_queries[i]);
-                    }
+                    of_keys[i] = T::fma(s, state[i], ek, of_keys[i]);
                 });
             }
         }
         let v = lanes.load(v.at(begin, 0));
         let (mut d, mut o) = (v, zero);
         for i in 0..N {
-            if let Some(beta) = beta {
-                let error = if *erases { T::fma(s, of_keys[i], T::splat(s, -T::ONE), d[i]) } else { d[i] };
-                d[i] = T::fma(s, error, T::splat(s, *beta), zero[i]);
+            if *erases {
+                d[i] = T::fma(s, of_keys[i], T::splat(s, -T::ONE), d[i]);
             }
-            o[i] = T::fma(s, d[i], T::splat(s, *reach), of_queries[i]);
+            if let Some(beta) = beta {
+                d[i] = T::fma(s, d[i], T::splat(s, *beta), zero[i]);
+            }
             if let Some(skip) = skip {
                 o[i] = T::fma(s, v[i], T::splat(s, *skip), o[i]);
             }
         }
-        lanes.store(out.at(begin, 0), o);
         for x in 0..height {
-            let (e, k) = (T::splat(s, *e.add(x)), T::splat(s, *k.add(x)));
+            let [e, k, q] = [e, k, q].map(|row| T::splat(s, *row.add(x)));
             let mut state = zero;
             if !from.ptr.is_null() {
                 state = lanes.load(from.at(begin, x));
             }
-            for i in 0..N {
+            unroll!(for i in 0..N {
                 state[i] = T::fma(s, d[i], k, T::fma(s, state[i], e, zero[i]));
-            }
+                o[i] = T::fma(s, state[i], q, o[i]);
+            });
             lanes.store(to.at(begin, x), state);
         }
+        lanes.store(out.at(begin, 0), o);
         from = to.read();
     }
 }

@@ -16,13 +16,12 @@ use crate::numbers::number::{Number, Real};
 use crate::numbers::scalar::Scalar;
 use crate::operator::Reflections;
 use crate::simd::lanes::{Lanes, opaque};
-use crate::simd::transpose::transpose_with;
 pub use strip::Strip;
 
 /// Columns that are measured side by side.
-const PIECE: usize = 8;
+pub const PIECE: usize = 8;
 /// Most numbers of a register.
-const REGISTER: usize = 16;
+pub const REGISTER: usize = 16;
 /// Squares of norms of columns that need no scaling, because products with them stay in range.
 pub const ORDINARY: Range<f64> = 1e-6..1e6;
 
@@ -37,7 +36,7 @@ pub struct Trapezoid<T: Scalar> {
     pub rows: Buffer<T>,
     /// Distance between rows of `V`.
     pub ld_k: usize,
-    /// `V`, column-major, once [`Trapezoid::transpose`] was called.
+    /// `V`, column-major, once [`Strip::transpose`] was called.
     pub columns: Buffer<T>,
     /// Distance between columns of `V`.
     pub ld: usize,
@@ -86,13 +85,6 @@ impl<T: Scalar> Trapezoid<T> {
         self.scale();
     }
 
-    /// Lays out the columns.
-    #[inline(always)]
-    pub fn transpose<S: Simd>(&mut self, s: S) {
-        // SAFETY: nobody else uses any of the rows or columns.
-        unsafe { self.strip(0, self.n).transpose(s) };
-    }
-
     /// Rows `begin..end`, for a task that lays them out; `begin` is a multiple of eight, `end` as well or the last row's.
     pub fn strip(&mut self, begin: usize, end: usize) -> Strip<T> {
         let Self { n, k, ld_k, ld, .. } = *self;
@@ -135,38 +127,46 @@ impl<T: Scalar> Trapezoid<T> {
         Ok(inverse)
     }
 
-    /// Writes `dL/dU` from `dL/dV`, column-major like `V` itself, or adds it to what is there.
+    /// Writes `dL/dU` from `dL/dV` that stands where `V` was, or adds it to what is there: see [`write_gradient_rows`].
     #[inline(always)]
-    pub fn write_gradient<S: Simd>(&mut self, s: S, grad_v: &[T], u: Reflections<'_, T>, grad_u: &mut [T], add: bool) {
-        transpose_with(s, (self.n, self.k), grad_v, self.ld, &mut self.rows, self.ld_k);
-        self.write_gradient_of_rows(s, u, grad_u, add);
+    pub fn write_gradient<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, grad_u: &mut [T], add: bool) {
+        assert_eq!([u.n(), u.count()], [self.n, self.k], "workspace for another shape");
+        write_gradient_rows(s, &mut self.rows[..self.n * self.ld_k], &self.scale[..self.k], 0, u, grad_u, add);
     }
+}
 
-    /// [`Trapezoid::write_gradient`] from `dL/dV` that stands where `V` was. `grad_u` begins with the first entry of `u`, and
-    /// its rows are as far apart. A last column for `u_1` is left as it is but for its zeros.
-    #[inline(always)]
-    pub fn write_gradient_of_rows<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, grad_u: &mut [T], add: bool) {
-        let (k, m) = (self.k, u.m());
-        assert_eq!([u.n(), u.count()], [self.n, k], "workspace for another shape");
-        let ordinary = self.scale[..k].iter().all(|&scale| scale == 1.0);
-        for (i, (row, grad_u)) in self.rows.chunks_mut(self.ld_k.max(1)).zip(grad_u.chunks_mut(u.ld())).enumerate() {
-            let grad_u = &mut grad_u[..m];
-            if !ordinary {
-                multiply_columns(row, &self.scale);
+/// Writes rows of `dL/dU`, from row `first` on, or adds them to what is there: those of `dL/dV`, [`padded`], times `scale`. They
+/// are as far apart as those of `u`. A last column for `u_1` is left as it is but for its zeros.
+#[inline(always)]
+pub fn write_gradient_rows<S: Simd, T: Scalar>(
+    s: S,
+    rows: &mut [T],
+    scale: &[f64],
+    first: usize,
+    u: Reflections<'_, T>,
+    grad_u: &mut [T],
+    add: bool,
+) {
+    let (k, m) = (scale.len(), u.m());
+    let ordinary = scale.iter().all(|&scale| scale == 1.0);
+    for (i, (row, grad_u)) in (first..).zip(rows.chunks_exact_mut(padded::<T>(k).max(1)).zip(grad_u.chunks_mut(u.ld())))
+    {
+        let grad_u = &mut grad_u[..m];
+        if !ordinary {
+            multiply_columns(row, scale);
+        }
+        for j in (0..k).step_by(T::lanes::<S>()) {
+            let kept = Lanes::<S, T, 1>::first(s, u.form().stored(i, k).saturating_sub(j));
+            let inside = Lanes::<S, T, 1>::first(s, k - j);
+            // SAFETY: a whole register of a padded row, and the lanes of a row of dL/dU.
+            unsafe {
+                let to = grad_u.as_mut_ptr().add(j);
+                let before = if add { to.cast_const() } else { null() };
+                inside.store(to, inside.plus(kept.load(row.as_ptr().add(j)), before));
             }
-            for j in (0..k).step_by(T::lanes::<S>()) {
-                let kept = Lanes::<S, T, 1>::first(s, u.form().stored(i, k).saturating_sub(j));
-                let inside = Lanes::<S, T, 1>::first(s, k - j);
-                // SAFETY: a whole register of a padded row, and the lanes of a row of dL/dU.
-                unsafe {
-                    let to = grad_u.as_mut_ptr().add(j);
-                    let before = if add { to.cast_const() } else { null() };
-                    inside.store(to, inside.plus(kept.load(row.as_ptr().add(j)), before));
-                }
-            }
-            if k < m && i + 1 < m {
-                grad_u[k] = T::ZERO;
-            }
+        }
+        if k < m && i + 1 < m {
+            grad_u[k] = T::ZERO;
         }
     }
 }
@@ -269,7 +269,8 @@ mod tests {
     simd! {
         fn set<T: Scalar>(s, v: &mut Trapezoid<T>, u: Reflections<'_, T>) -> () {
             v.set(s, u);
-            v.transpose(s);
+            // SAFETY: nobody else uses any of the rows or columns.
+            unsafe { v.strip(0, v.n).transpose(s) };
         }
     }
 

@@ -1,0 +1,278 @@
+//! Columns for one reflection after the other, with `tau = 2 / |v|^2` or as given.
+//!
+//! `U` is row-major, and its rows may be pages apart. Some rows at a time are turned into their part of the columns.
+
+use std::ops::Range;
+
+use pulp::Simd;
+
+use super::ReflectionSteps;
+use crate::arrays::view::View;
+use crate::error::Result;
+use crate::memory::{Buffer, filled, padded};
+use crate::numbers::number::{Number, Real};
+use crate::numbers::scalar::Scalar;
+use crate::operator::{Form, Reflections};
+use crate::simd::fetch::prefetch_rows;
+use crate::simd::lanes::Lanes;
+use crate::simd::transpose::{transpose_at, transpose_with};
+use crate::simd::vector::sum_of_squares;
+use crate::wy::layout::{ORDINARY, PIECE, REGISTER, scale_columns, write_gradient_rows};
+
+/// Rows that are laid out at a time: whole registers of every column.
+const ROWS: usize = REGISTER;
+
+/// Columns and what their [`ReflectionSteps`] need, for one matrix after the other of the same shape.
+pub struct Columns<T: Scalar> {
+    n: usize,
+    /// Number of reflections.
+    pub k: usize,
+    /// The columns, zero before their first entry and behind the last.
+    entries: Buffer<T>,
+    /// Distance between columns.
+    pub ld: usize,
+    /// Some rows, [`padded`] to whole registers: where columns begin, and gradients.
+    rows: Buffer<T>,
+    /// `|v_j|^2`, zero for the identity.
+    squares: Vec<f64>,
+    /// What each column was multiplied by: a power of two, zero or NaN.
+    scale: Vec<f64>,
+    /// `2 / |v_j|^2`, zero for a zero column; or as given for the column before it was scaled.
+    tau: Vec<T>,
+    /// Whether `tau` is given.
+    given: bool,
+    /// Which entries the columns consist of.
+    form: Form,
+    pivots: Vec<(usize, T)>,
+}
+
+impl<T: Scalar> Columns<T> {
+    /// Memory for `k` reflections of vectors of size `n`.
+    pub fn new(n: usize, k: usize) -> Result<Self> {
+        let (ld, ld_k) = (padded::<T>(n), padded::<T>(k));
+        Ok(Self {
+            n,
+            k,
+            entries: Buffer::scratch(k * ld)?,
+            ld,
+            rows: Buffer::scratch(ROWS * ld_k)?,
+            squares: filled(k.next_multiple_of(PIECE), 0.0)?,
+            scale: filled(k.next_multiple_of(PIECE), 1.0)?,
+            tau: filled(k, T::ZERO)?,
+            given: false,
+            form: Form::Trapezoidal,
+            pivots: filled(k, (0, T::ZERO))?,
+        })
+    }
+
+    /// Takes the reflections of `u`, which may have a smaller shape than the memory is for.
+    #[inline(always)]
+    pub fn set<S: Simd>(&mut self, s: S, u: Reflections<'_, T>) -> Result<()> {
+        let (n, k) = (u.n(), u.count());
+        let (ld, ld_k) = (padded::<T>(n), padded::<T>(k));
+        let fits = k * ld <= self.entries.len() && ROWS * ld_k <= self.rows.len() && k <= self.tau.len();
+        assert!(fits, "workspace for a smaller shape");
+        (self.n, self.k, self.ld, self.form, self.given) = (n, k, ld, u.form(), u.tau().is_some());
+        let entries = View::of(u.entries(), u.ld(), n);
+        for begin in (0..n).step_by(ROWS) {
+            let end = n.min(begin + ROWS);
+            prefetch_rows(entries.part(end, n.min(end + ROWS)), k);
+            let is_whole = u.form().stored(begin, k) == k;
+            if !is_whole {
+                self.take_rows(s, u, begin..end);
+            }
+            let rows = if is_whole { entries.part(begin, end) } else { View::of(&self.rows, ld_k, end - begin) };
+            // SAFETY: k numbers of each row, and as many columns of ld numbers.
+            unsafe { transpose_at(s, (k, rows.count), rows.ptr, rows.ld, self.entries.ptr_mut().add(begin), ld) };
+        }
+        for (j, (column, square)) in self.entries.chunks_exact_mut(ld).zip(&mut self.squares).take(k).enumerate() {
+            column[n..].fill(T::ZERO);
+            *square = sum_of_squares(&column[u.form().first(j)..]);
+        }
+        self.scale[..k].fill(1.0);
+        for begin in (0..k).step_by(PIECE) {
+            let end = k.min(begin + PIECE);
+            // Counted rather than searched, so that the comparisons are vectorised.
+            if self.squares[begin..end].iter().filter(|&square| ORDINARY.contains(square)).count() < end - begin {
+                self.scale_piece(s, begin..end)?;
+            }
+        }
+        set_tau(&mut self.tau[..k], &self.squares, &self.scale, u.tau());
+        Ok(())
+    }
+
+    /// Copies rows of the columns, with zeros before the columns' first entries.
+    #[inline(always)]
+    fn take_rows<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, rows: Range<usize>) {
+        let (k, ld_k) = (self.k, padded::<T>(self.k));
+        for (i, to) in rows.zip(self.rows.chunks_exact_mut(ld_k)) {
+            let from = &u.entries()[i * u.ld()..];
+            for j in (0..k).step_by(T::lanes::<S>()) {
+                let inside = Lanes::<S, T, 1>::first(s, u.form().stored(i, k).saturating_sub(j));
+                // SAFETY: the lanes inside a row of U, and a whole register of a padded row.
+                unsafe { T::store(s, to.as_mut_ptr().add(j), inside.load(from.as_ptr().wrapping_add(j))[0]) };
+            }
+            if u.form().has_ones() && i < k {
+                to[i] = T::ONE;
+            }
+        }
+    }
+
+    /// Scales those of a piece of columns that need it.
+    #[inline(never)]
+    fn scale_piece<S: Simd>(&mut self, s: S, columns: Range<usize>) -> Result<()> {
+        let (n, ld, count) = (self.n, self.ld, columns.len());
+        let mut rows = Buffer::zeroed(n.next_multiple_of(4) * PIECE)?;
+        let entries = &mut self.entries[columns.start * ld..columns.end * ld];
+        transpose_with(s, (n, count), entries, ld, &mut rows, PIECE);
+        let mut square = [1.0; PIECE];
+        square[..count].copy_from_slice(&self.squares[columns.clone()]);
+        let (scale, scaled) = scale_columns(&mut rows, PIECE, &square);
+        transpose_with(s, (count, n), &rows, PIECE, entries, ld);
+        for (j, l) in columns.zip(0..) {
+            self.scale[j] = scale[l];
+            if scale[l] != 1.0 {
+                self.squares[j] = scaled[l];
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the pivots, for states from a tape.
+    pub fn find_pivots(&mut self) {
+        for (pivot, column) in self.pivots.iter_mut().zip(self.entries.chunks(self.ld)).take(self.k) {
+            let mut largest = T::Real::ZERO;
+            for (p, x) in column[..self.n].iter().enumerate() {
+                let square = x.abs2();
+                if !(square <= largest) {
+                    largest = square;
+                    *pivot = (p, x.conj().scale(T::Real::ONE / square));
+                }
+            }
+        }
+    }
+
+    /// Turns `dL/dtau` of the scaled columns into that of those given.
+    pub fn finish_grad_tau(&self, grad_tau: &mut [T]) {
+        for (grad, &scale) in grad_tau.iter_mut().zip(&self.scale) {
+            *grad = T::narrow(grad.widen().scale(inverse_square(scale)));
+        }
+    }
+
+    /// Writes `dL/dU` from `dL/dV`, laid out like the columns, or adds it to what is there. `grad_u` begins with the first
+    /// entry of `u`, and its rows are as far apart. A last column for `u_1` is left as it is but for its zeros.
+    #[inline(always)]
+    pub fn write_gradient<S: Simd>(&mut self, s: S, grad_v: &[T], u: Reflections<'_, T>, grad_u: &mut [T], add: bool) {
+        let (n, k, ld_k) = (self.n, self.k, padded::<T>(self.k));
+        for begin in (0..n).step_by(ROWS) {
+            let count = ROWS.min(n - begin);
+            transpose_with(s, (count, k), &grad_v[begin..], self.ld, &mut self.rows, ld_k);
+            let grad_u = &mut grad_u[begin * u.ld()..];
+            write_gradient_rows(s, &mut self.rows[..count * ld_k], &self.scale[..k], begin, u, grad_u, add);
+        }
+    }
+
+    /// The reflections in order of application.
+    #[inline(always)]
+    pub fn steps(&self, adjoint: bool) -> ReflectionSteps<'_, T> {
+        let Self { n, k, ref entries, ld, ref tau, given, form, ref pivots, .. } = *self;
+        ReflectionSteps { n, v: entries, ld, tau: &tau[..k], given, form, pivots, adjoint }
+    }
+}
+
+/// Sets `2 / |v|^2`, zero for a zero column; or what is given, for columns that were multiplied by `scale`.
+#[inline(always)]
+pub fn set_tau<T: Scalar>(tau: &mut [T], squares: &[f64], scale: &[f64], given: Option<&[T]>) {
+    if let Some(given) = given {
+        for ((tau, given), &scale) in tau.iter_mut().zip(given).zip(scale) {
+            *tau = T::narrow(given.widen().scale(inverse_square(scale)));
+        }
+        return;
+    }
+    for (tau, &square) in tau.iter_mut().zip(squares) {
+        *tau = T::from_real(T::Real::of(if square == 0.0 { 0.0 } else { 2.0 / square }));
+    }
+}
+
+/// `1 / scale^2`; zero where there is no column.
+#[inline(always)]
+fn inverse_square(scale: f64) -> f64 {
+    if scale == 0.0 { 0.0 } else { 1.0 / (scale * scale) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arrays::view::Shape;
+    use crate::numbers::number::{c32, c64};
+    use crate::operator::Operator;
+    use crate::simd::isa::{InstructionSet, simd};
+    use crate::wy::layout::Trapezoid;
+
+    simd! {
+        fn lay_out<T: Scalar>(s, v: &mut Trapezoid<T>, columns: &mut Columns<T>, u: Reflections<'_, T>) -> Result<()> {
+            v.set(s, u);
+            columns.set(s, u)
+        }
+
+        fn write<T: Scalar>(s, columns: &mut Columns<T>, grad_v: &[T], u: Reflections<'_, T>, grad_u: &mut [T]) -> () {
+            columns.write_gradient(s, grad_v, u, grad_u, false);
+        }
+    }
+
+    /// Columns of many sizes, some zero, with NaN above the diagonal.
+    fn entries<T: Scalar>(n: usize, m: usize, form: Form, size: f64) -> Vec<T> {
+        let entry = |i: usize, j: usize| {
+            let column = [size, 1.0, 0.0][j % 3];
+            if i < form.first(j) { f64::NAN } else { column * ((i * m + j) as f64).sin() }
+        };
+        let entries = (0..n * m).map(|e| T::narrow(<T::Wide as Number>::from_real(entry(e / m, e % m))));
+        entries.collect()
+    }
+
+    /// The same columns and norms as row by row, and a gradient that is the columns themselves.
+    fn columns_are_those_of_rows<T: Scalar>() {
+        let shapes: &[Shape] =
+            if cfg!(miri) { &[(17, 9)] } else { &[(2, 1), (7, 3), (16, 15), (17, 9), (33, 32), (40, 31), (70, 20)] };
+        for (isa, &(n, m)) in
+            InstructionSet::available().into_iter().flat_map(|isa| shapes.iter().map(move |s| (isa, s)))
+        {
+            for (form, size) in
+                [(Form::Trapezoidal, 1.0), (Form::Full, 1e-15), (Form::Trapezoidal, 1e15), (Form::UnitTrapezoidal, 1.0)]
+            {
+                let entries = entries::<T>(n, m, form, size);
+                let w = Operator::with_form([1, n, m], &entries[..], form, None).unwrap();
+                let u = w.at(0).u;
+                let k = u.count();
+                let (mut v, mut columns) = (Trapezoid::new(n, k).unwrap(), Columns::new(n, k).unwrap());
+                lay_out(isa, &mut v, &mut columns, u).unwrap();
+                let case = format!("{} {n} {m} {form:?} {size}", isa.name());
+                for j in 0..k {
+                    let column = &columns.entries[j * columns.ld..][..columns.ld];
+                    assert!((0..n).all(|i| column[i] == v.rows[i * v.ld_k + j]), "{case}: column {j}");
+                    assert!(column[n..].iter().all(|&x| x == T::ZERO), "{case}: behind column {j}");
+                    let difference = (columns.squares[j] - v.squares[j]).abs();
+                    assert!(difference <= 1e-14 * v.squares[j], "{case}: norm of column {j}");
+                    assert_eq!(columns.scale[j], v.scale[j], "{case}: scale of column {j}");
+                }
+                let grad_v = columns.entries.to_vec();
+                let mut grad_u = vec![T::ONE; n * m];
+                write(isa, &mut columns, &grad_v, u, &mut grad_u);
+                for (e, grad) in grad_u.into_iter().enumerate().filter(|(e, _)| e % m < k) {
+                    let (i, j) = (e / m, e % m);
+                    let scale = columns.scale[j] * columns.scale[j];
+                    let expected = if j < form.stored(i, k) { entries[e].widen().scale(scale) } else { T::Wide::ZERO };
+                    assert_eq!(grad, T::narrow(expected), "{case}: gradient ({i}, {j})");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn columns_of_every_type_are_those_of_rows() {
+        columns_are_those_of_rows::<f32>();
+        columns_are_those_of_rows::<f64>();
+        columns_are_those_of_rows::<c32>();
+        columns_are_those_of_rows::<c64>();
+    }
+}
