@@ -43,7 +43,7 @@ const LEAKY: Activation<'static, f64> = Activation::LeakyRelu(0.1);
 
 /// Two layers, as [`file`] has.
 fn two() -> Options<f64> {
-    Options { num_layers: 2, ..Options::new(LEAKY) }
+    Options { constraint: Some(Constraint::Hard), num_layers: 2, ..Options::new(LEAKY) }
 }
 
 fn layer(bytes: &[u8], options: Options<f64>) -> Result<OrthogonalRnn<f64>, Error> {
@@ -213,7 +213,7 @@ fn shapes_that_do_not_fit_are_refused_with_those_that_do() {
 fn options_that_no_layer_has_are_refused() {
     let (plain, biased) = (file(2, 2, false, 0.5), file(2, 2, true, 0.5));
     let with = |activation| Options { activation, ..two() };
-    let square = refusal(&file(2, N, false, 0.5), two());
+    let square = refusal(&file(2, N, false, 0.5), Options { constraint: None, ..two() });
     assert!(square.starts_with("rnn.cells.0.reflections: ") && square.contains("constraint"), "{square}");
     for slope in [-0.1, f64::NAN, f64::INFINITY] {
         assert!(refusal(&plain, with(Activation::LeakyRelu(slope))).starts_with("negative_slope: "));

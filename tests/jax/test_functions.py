@@ -31,6 +31,8 @@ from householder.jax import _expressions
 from tests.cases.jax import CASES, directions, loss
 from tests.oracles.torch import exact
 
+delta_expression = jax.jit(_expressions.delta_rule, static_argnums=(7, 8, 9))
+"""The expression as one program: each of its operations by itself takes several times as long to compile."""
 EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
@@ -214,7 +216,7 @@ def test_the_delta_rule_and_linear_attention_have_the_bits_of_numpys(gate, name,
     (ours,) = pull((np.ones_like(v), np.ones_like(last)))
     assert ours.keys() == {key for key, grad in grads.items() if grad is not None}
     assert all(np.array_equal(a, grads[key]) for key, a in ours.items())
-    by_expression = _expressions.delta_rule(*named.values(), None, None, keys**-0.5, 1, False)
+    by_expression = delta_expression(*named.values(), None, None, keys**-0.5, 1, False)
     assert_all_close(by_expression, (o, last))
 
 
@@ -222,8 +224,8 @@ def test_gates_of_minus_infinity_forget(rng):
     q, k, v = (randn(rng, (1, 40, 1, 3), "float64") for _ in range(3))
     beta, g = np.full((1, 40, 1), 0.5), np.zeros((1, 40, 1))
     g[:, 20] = -np.inf
-    whole = _expressions.delta_rule(q, k, v, beta, g, None, None, 1.0, 1, False)[0]
-    later = _expressions.delta_rule(*(a[:, 20:] for a in (q, k, v, beta)), *[None] * 3, 1.0, 1, False)[0]
+    whole = delta_expression(q, k, v, beta, g, None, None, 1.0, 1, False)[0]
+    later = delta_expression(*(a[:, 20:] for a in (q, k, v, beta)), *[None] * 3, 1.0, 1, False)[0]
     assert_close(whole[:, 20:], later, factor=1e4)
     assert_close(hj.delta_rule(q, k, v, beta=beta, g=g, scale=1.0)[0], whole, factor=1e4)
 
@@ -235,7 +237,7 @@ def test_the_expression_loses_no_accuracy_to_strong_gates(gate, rng):
     beta, g = rng.uniform(0, 1, (1, 130, 1)), np.full((1, 130, 1, *[8] * (gate == "channel")), -0.01)
     g[:, ::4] = -1000.0
     expected = hh.delta_rule(q, k, v, beta=beta, g=g).o
-    o, _ = _expressions.delta_rule(*(a.astype("float32") for a in (q, k, v, beta, g)), None, None, 8**-0.5, 1, False)
+    o, _ = delta_expression(*(a.astype("float32") for a in (q, k, v, beta, g)), None, None, 8**-0.5, 1, False)
     assert np.linalg.norm(o - expected) / np.linalg.norm(expected) < 1e-6
 
 

@@ -241,7 +241,8 @@ mod tests {
                 [(Form::Trapezoidal, 1.0), (Form::Full, 1e-15), (Form::Trapezoidal, 1e15), (Form::UnitTrapezoidal, 1.0)]
             {
                 let entries = entries::<T>(n, m, form, size);
-                let w = Operator::with_form([1, n, m], &entries[..], form, None).unwrap();
+                let tau = form.has_ones().then(|| vec![T::ONE; m]);
+                let w = Operator::with_form([1, n, m], &entries[..], form, tau.as_deref()).unwrap();
                 let u = w.at(0).u;
                 let k = u.count();
                 let (mut v, mut columns) = (Trapezoid::new(n, k).unwrap(), Columns::new(n, k).unwrap());

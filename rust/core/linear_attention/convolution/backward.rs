@@ -63,7 +63,7 @@ pub(crate) fn backward_of_type<T: Exponential>(
     let of_taps = ViewMut::of(&mut sums, channels, rows);
     context.run(batch * blocks, operands.flops().saturating_mul(3), &|i, cancel| {
         let (sequence, block) = (i / blocks, ChannelBlock::number(i % blocks, channels));
-        let (weights, width) = (Weights::new(&operands, block)?, block.width);
+        let (weights, width) = (Weights::new(isa, &operands, block)?, block.width);
         let reversed = weights.reversed()?;
         let (mut window, mut later) = (Window::new(taps, width)?, Window::new(taps, width)?);
         let mut row = WorkRows::zeroed(1, width)?;

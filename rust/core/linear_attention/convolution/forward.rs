@@ -34,7 +34,7 @@ pub(crate) fn forward_of_type<T: Exponential>(
     context.run(batch * slices * blocks, operands.flops(), &|i, cancel| {
         let (i, block) = (i / blocks, ChannelBlock::number(i % blocks, channels));
         let (sequence, begin) = (i / slices, i % slices * SLICE);
-        let (x, weights) = (rows_of(&operands, sequence, block), Weights::new(&operands, block)?);
+        let (x, weights) = (rows_of(&operands, sequence, block), Weights::new(isa, &operands, block)?);
         let (mut window, mut row) = (Window::new(taps, block.width)?, WorkRows::zeroed(1, block.width)?);
         for token in begin.saturating_sub(taps - 1)..tokens.min(begin + SLICE) {
             let ahead = usize::from(token + AHEAD < tokens);

@@ -10,6 +10,7 @@ use crate::memory::workspace::WorkRows;
 use crate::numbers::exponential::Exponential;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::lanes::{Lanes, unroll};
+use crate::simd::transpose::turned;
 
 /// A block of channels.
 #[derive(Clone, Copy)]
@@ -37,15 +38,12 @@ pub struct Weights<T: Exponential> {
 }
 
 impl<T: Exponential> Weights<T> {
-    pub fn new(operands: &Operands<'_, T>, block: ChannelBlock) -> Result<Self> {
+    pub fn new(isa: InstructionSet, operands: &Operands<'_, T>, block: ChannelBlock) -> Result<Self> {
         let (taps, width) = (operands.sizes.taps, block.width);
         let (mut rows, mut bias) = (WorkRows::zeroed(taps, width)?, WorkRows::zeroed(1, width)?);
-        let weights = operands.weight[block.first * taps..].chunks_exact(taps).take(width);
-        for (x, weights) in weights.enumerate() {
-            for (tap, &weight) in weights.iter().enumerate() {
-                rows.row_mut(tap)[x] = weight;
-            }
-        }
+        let weights = &operands.weight[block.first * taps..][..width * taps];
+        // SAFETY: the weights of these channels, and a row of so many channels for each tap.
+        unsafe { turned(isa, (taps, width), View::of(weights, taps, width), rows.view_mut(0, taps)) };
         if let Some(given) = operands.bias {
             bias.row_mut(0).copy_from_slice(&given[block.first..][..width]);
         }
