@@ -5,6 +5,7 @@
 //! each block is written to its place.
 
 use std::mem::MaybeUninit;
+use std::ptr::copy_nonoverlapping;
 
 use pulp::Simd;
 
@@ -126,19 +127,26 @@ unsafe fn square<S: Simd, T: Turn>(
     }
     let [mut square, mut turned] = [MaybeUninit::<[T; MOST * MOST]>::uninit(); 2];
     let [square, turned] = [&mut square, &mut turned].map(|x| x.as_mut_ptr().cast::<T>());
-    let (column, row) = (Lanes::<S, T, 1>::first(s, rows), Lanes::<S, T, 1>::first(s, cols));
+    let column = Lanes::<S, T, 1>::first(s, rows);
     for j in 0..lanes {
         let numbers = if j < cols { column.load(from.add(j * ld_from))[0] } else { T::splat(s, T::default()) };
         T::store(s, square.add(j * lanes), numbers);
     }
     T::turn(s, square, lanes, turned, lanes);
+    let count = lanes.min(cols);
+    let whole = count - count % T::BLOCK;
     for i in 0..lanes.min(rows) {
-        row.store(to.add(i * ld_to), [T::load(s, turned.add(i * lanes))]);
+        // Block by block, as they were written: processors forward from stores to loads of no other size.
+        let (from, to) = (turned.add(i * lanes), to.add(i * ld_to));
+        (0..whole).step_by(T::BLOCK).for_each(|j| copy_nonoverlapping(from.add(j), to.add(j), T::BLOCK));
+        (whole..count).for_each(|j| *to.add(j) = *from.add(j));
     }
 }
 
 /// Number types that are turned in registers.
 trait Turn: Element {
+    /// Rows and columns of a block.
+    const BLOCK: usize;
     /// Turns a whole square.
     ///
     /// # Safety
@@ -149,6 +157,7 @@ trait Turn: Element {
 macro_rules! turn {
     ($t:ident, $q:literal, $turn_blocks:ident) => {
         impl Turn for $t {
+            const BLOCK: usize = $q;
             #[inline(always)]
             unsafe fn turn<S: Simd>(s: S, from: *const Self, ld_from: usize, to: *mut Self, ld_to: usize) {
                 let blocks = Self::lanes::<S>() / $q;

@@ -62,7 +62,7 @@ impl<T: Scalar> Backward<T> {
             x: Buffer::zeroed(rows * ld)?,
             g: Buffer::zeroed(rows * ld)?,
             factors: Buffer::zeroed(rows * k)?,
-            grad_v: Buffer::zeroed(width * ld)?,
+            grad_v: Buffer::zeroed(Columns::<T>::len(n, width))?,
             turned: Buffer::zeroed(n)?,
         })
     }

@@ -9,7 +9,7 @@ use pulp::Simd;
 use super::ReflectionSteps;
 use crate::arrays::view::View;
 use crate::error::Result;
-use crate::memory::{Buffer, filled, padded};
+use crate::memory::{ALIGNMENT, Buffer, filled, padded};
 use crate::numbers::number::{Number, Real};
 use crate::numbers::scalar::Scalar;
 use crate::operator::{Form, Reflections};
@@ -17,21 +17,24 @@ use crate::simd::fetch::prefetch_rows;
 use crate::simd::lanes::Lanes;
 use crate::simd::transpose::{transpose_at, transpose_with};
 use crate::simd::vector::sum_of_squares;
-use crate::wy::layout::{ORDINARY, PIECE, REGISTER, scale_columns, write_gradient_rows};
+use crate::wy::layout::{ORDINARY, PIECE, scale_columns, write_gradient_rows};
 
-/// Rows that are laid out at a time: whole registers of every column.
-const ROWS: usize = REGISTER;
+/// Rows that are laid out at a time, and a multiple of which columns there are: whole registers, and a unit of [`padded`].
+const fn unit<T>() -> usize {
+    let line = ALIGNMENT / size_of::<T>();
+    if line > PIECE { line } else { PIECE }
+}
 
 /// Columns and what their [`ReflectionSteps`] need, for one matrix after the other of the same shape.
 pub struct Columns<T: Scalar> {
     n: usize,
     /// Number of reflections.
     pub k: usize,
-    /// The columns, zero before their first entry and behind the last.
+    /// The columns, zero before their first entry and, in whole registers, behind the last; then columns that pad their number.
     entries: Buffer<T>,
     /// Distance between columns.
     pub ld: usize,
-    /// Some rows, [`padded`] to whole registers: where columns begin, and gradients.
+    /// Some rows, [`padded`]: where columns begin or end, and gradients.
     rows: Buffer<T>,
     /// `|v_j|^2`, zero for the identity.
     squares: Vec<f64>,
@@ -53,9 +56,9 @@ impl<T: Scalar> Columns<T> {
         Ok(Self {
             n,
             k,
-            entries: Buffer::scratch(k * ld)?,
+            entries: Buffer::scratch(Self::len(n, k))?,
             ld,
-            rows: Buffer::scratch(ROWS * ld_k)?,
+            rows: Buffer::scratch(unit::<T>() * ld_k)?,
             squares: filled(k.next_multiple_of(PIECE), 0.0)?,
             scale: filled(k.next_multiple_of(PIECE), 1.0)?,
             tau: filled(k, T::ZERO)?,
@@ -65,29 +68,36 @@ impl<T: Scalar> Columns<T> {
         })
     }
 
+    /// How many numbers the columns take, and gradients that are laid out like them.
+    pub fn len(n: usize, k: usize) -> usize {
+        k.next_multiple_of(unit::<T>()) * padded::<T>(n)
+    }
+
     /// Takes the reflections of `u`, which may have a smaller shape than the memory is for.
     #[inline(always)]
     pub fn set<S: Simd>(&mut self, s: S, u: Reflections<'_, T>) -> Result<()> {
         let (n, k) = (u.n(), u.count());
-        let (ld, ld_k) = (padded::<T>(n), padded::<T>(k));
-        let fits = k * ld <= self.entries.len() && ROWS * ld_k <= self.rows.len() && k <= self.tau.len();
+        let (ld, ld_k, unit) = (padded::<T>(n), padded::<T>(k), unit::<T>());
+        let fits = Self::len(n, k) <= self.entries.len() && unit * ld_k <= self.rows.len() && k <= self.tau.len();
         assert!(fits, "workspace for a smaller shape");
         (self.n, self.k, self.ld, self.form, self.given) = (n, k, ld, u.form(), u.tau().is_some());
-        let entries = View::of(u.entries(), u.ld(), n);
-        for begin in (0..n).step_by(ROWS) {
-            let end = n.min(begin + ROWS);
-            prefetch_rows(entries.part(end, n.min(end + ROWS)), k);
-            let is_whole = u.form().stored(begin, k) == k;
+        if k == 0 {
+            return Ok(());
+        }
+        let (entries, width) = (View::of(u.entries(), u.ld(), n), k.next_multiple_of(unit));
+        for begin in (0..n).step_by(unit) {
+            let end = n.min(begin + unit);
+            prefetch_rows(entries.part(end, n.min(end + unit)), k);
+            let is_whole = [width, end - begin] == [k, unit] && u.form().stored(begin, k) == k;
             if !is_whole {
                 self.take_rows(s, u, begin..end);
             }
-            let rows = if is_whole { entries.part(begin, end) } else { View::of(&self.rows, ld_k, end - begin) };
-            // SAFETY: k numbers of each row, and as many columns of ld numbers.
-            unsafe { transpose_at(s, (k, rows.count), rows.ptr, rows.ld, self.entries.ptr_mut().add(begin), ld) };
+            let rows = if is_whole { entries.part(begin, end) } else { View::of(&self.rows, ld_k, unit) };
+            // SAFETY: whole registers of rows of U, or of padded ones, and as many columns of ld numbers.
+            unsafe { transpose_at(s, (width, unit), rows.ptr, rows.ld, self.entries.ptr_mut().add(begin), ld) };
         }
-        for (j, (column, square)) in self.entries.chunks_exact_mut(ld).zip(&mut self.squares).take(k).enumerate() {
-            column[n..].fill(T::ZERO);
-            *square = sum_of_squares(&column[u.form().first(j)..]);
+        for (j, (column, square)) in self.entries.chunks_exact(ld).zip(&mut self.squares).take(k).enumerate() {
+            *square = sum_of_squares(&column[u.form().first(j)..n]);
         }
         self.scale[..k].fill(1.0);
         for begin in (0..k).step_by(PIECE) {
@@ -101,13 +111,14 @@ impl<T: Scalar> Columns<T> {
         Ok(())
     }
 
-    /// Copies rows of the columns, with zeros before the columns' first entries.
+    /// Copies rows of the columns, with zeros before the columns' first entries, and around all of them.
     #[inline(always)]
     fn take_rows<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, rows: Range<usize>) {
-        let (k, ld_k) = (self.k, padded::<T>(self.k));
+        let (k, ld_k, unit) = (self.k, padded::<T>(self.k), unit::<T>());
+        self.rows[rows.len() * ld_k..unit * ld_k].fill(T::ZERO);
         for (i, to) in rows.zip(self.rows.chunks_exact_mut(ld_k)) {
             let from = &u.entries()[i * u.ld()..];
-            for j in (0..k).step_by(T::lanes::<S>()) {
+            for j in (0..k.next_multiple_of(unit)).step_by(T::lanes::<S>()) {
                 let inside = Lanes::<S, T, 1>::first(s, u.form().stored(i, k).saturating_sub(j));
                 // SAFETY: the lanes inside a row of U, and a whole register of a padded row.
                 unsafe { T::store(s, to.as_mut_ptr().add(j), inside.load(from.as_ptr().wrapping_add(j))[0]) };
@@ -159,16 +170,16 @@ impl<T: Scalar> Columns<T> {
         }
     }
 
-    /// Writes `dL/dU` from `dL/dV`, laid out like the columns, or adds it to what is there. `grad_u` begins with the first
+    /// Writes `dL/dU` from `dL/dV`, [`Columns::len`] numbers laid out like the columns, or adds it to what is there. `grad_u` begins with the first
     /// entry of `u`, and its rows are as far apart. A last column for `u_1` is left as it is but for its zeros.
     #[inline(always)]
     pub fn write_gradient<S: Simd>(&mut self, s: S, grad_v: &[T], u: Reflections<'_, T>, grad_u: &mut [T], add: bool) {
-        let (n, k, ld_k) = (self.n, self.k, padded::<T>(self.k));
-        for begin in (0..n).step_by(ROWS) {
-            let count = ROWS.min(n - begin);
-            transpose_with(s, (count, k), &grad_v[begin..], self.ld, &mut self.rows, ld_k);
-            let grad_u = &mut grad_u[begin * u.ld()..];
-            write_gradient_rows(s, &mut self.rows[..count * ld_k], &self.scale[..k], begin, u, grad_u, add);
+        let (n, k, ld_k, unit) = (self.n, self.k, padded::<T>(self.k), unit::<T>());
+        for begin in (0..n).step_by(unit) {
+            let shape = (unit, k.next_multiple_of(unit));
+            transpose_with(s, shape, &grad_v[begin..], self.ld, &mut self.rows, ld_k);
+            let (rows, grad_u) = (&mut self.rows[..unit.min(n - begin) * ld_k], &mut grad_u[begin * u.ld()..]);
+            write_gradient_rows(s, rows, &self.scale[..k], begin, u, grad_u, add);
         }
     }
 
@@ -251,7 +262,8 @@ mod tests {
                 for j in 0..k {
                     let column = &columns.entries[j * columns.ld..][..columns.ld];
                     assert!((0..n).all(|i| column[i] == v.rows[i * v.ld_k + j]), "{case}: column {j}");
-                    assert!(column[n..].iter().all(|&x| x == T::ZERO), "{case}: behind column {j}");
+                    let behind = &column[n..n.next_multiple_of(unit::<T>())];
+                    assert!(behind.iter().all(|&x| x == T::ZERO), "{case}: behind column {j}");
                     let difference = (columns.squares[j] - v.squares[j]).abs();
                     assert!(difference <= 1e-14 * v.squares[j], "{case}: norm of column {j}");
                     assert_eq!(columns.scale[j], v.scale[j], "{case}: scale of column {j}");

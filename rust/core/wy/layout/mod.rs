@@ -21,7 +21,7 @@ pub use strip::Strip;
 /// Columns that are measured side by side.
 pub const PIECE: usize = 8;
 /// Most numbers of a register.
-pub const REGISTER: usize = 16;
+const REGISTER: usize = 16;
 /// Squares of norms of columns that need no scaling, because products with them stay in range.
 pub const ORDINARY: Range<f64> = 1e-6..1e6;
 
