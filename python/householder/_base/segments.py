@@ -5,7 +5,6 @@ NumPy, torch and JAX share the composition, so a call has the states on every de
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -62,9 +61,10 @@ def _packed(cuts: list[int], cu_seqlens: list[int]) -> list[Segment]:
     if not starts:
         raise ValueError(f"states_at is {cuts}, but cu_seqlens is {cu_seqlens}: there is no sequence with a state")
     parts: list[Segment] = []
-    begun = ended = 0  # sequences
+    begun = ended = owner = 0  # sequences
     for begin, end in pairwise(_ends(cuts, tokens)):
-        owner = max(bisect_left(cu_seqlens, end) - 1, 0)
+        while cu_seqlens[owner + 1] < end:
+            owner += 1
         until = len(starts) if end == tokens else owner + 1
         complete = until - (end < cu_seqlens[until])
         offsets = [*(max(start - begin, 0) for start in starts[ended:until]), end - begin]

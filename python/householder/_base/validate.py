@@ -295,14 +295,20 @@ def delta_offsets(q: tuple[int, ...], cu_seqlens: Argument) -> list[int]:
         raise ValueError(f"cu_seqlens is {cu_seqlens!r}, expected one axis of N + 1 integers")
     one_row(q)
     listed: list[int] = offsets.tolist()
-    if listed[0] != 0 or listed[-1] != tokens or (offsets[1:] < offsets[:-1]).any():
-        are_lengths = min(listed) >= 0 and sum(listed) == tokens
-        ends = [0, *accumulate(listed)]
+    ends_of_sequences(listed, tokens)
+    return listed
+
+
+def ends_of_sequences(cu_seqlens: list[int], tokens: int) -> None:
+    """Expect where sequences begin and end that have so many tokens in one row."""
+    never_decrease = all(map(operator.le, cu_seqlens, cu_seqlens[1:]))
+    if cu_seqlens[0] != 0 or cu_seqlens[-1] != tokens or not never_decrease:
+        are_lengths = min(cu_seqlens) >= 0 and sum(cu_seqlens) == tokens
+        ends = [0, *accumulate(cu_seqlens)]
         raise ValueError(
-            f"cu_seqlens is {listed}, expected numbers that begin with 0, never decrease and end with T = {tokens}"
+            f"cu_seqlens is {cu_seqlens}, expected numbers that begin with 0, never decrease and end with T = {tokens}"
             + (f"; these are lengths, whose sequences end at {ends}" if are_lengths else "")
         )
-    return listed
 
 
 def states_at(value: Argument, tokens: int) -> list[int]:

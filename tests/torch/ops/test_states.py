@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch._dynamo.testing import EagerAndRecordGraphs
 
 import householder.torch as ht
 from tests.cases.torch import results
@@ -171,6 +172,38 @@ def test_commits_on_other_devices_go_through_torch_operations():
     arguments, named = draft()
     arguments, named = [t.to("meta") for t in arguments], {name: t.to("meta") for name, t in named.items()}
     assert ht.commit(*arguments, accepted=[5, 5], **named).device.type == "meta"
+
+
+def operators_of_graphs(function, *tensors):
+    """How often each graph of a compiled function, which has the same results and gradients, calls the recurrence."""
+    torch.compiler.reset()
+    recorder, given = EagerAndRecordGraphs(), [t for t in tensors if t is not None and t.requires_grad]
+    values = [of(*tensors) for of in (torch.compile(function, backend=recorder), function)]
+    torch.testing.assert_close(*values)
+    torch.testing.assert_close(*(torch.autograd.grad([t.sum() for t in each], given) for each in values))
+    return [sum("delta_rule" in str(node.target) for node in graph.graph.nodes) for graph in recorder.graphs]
+
+
+OF_GRAPH_BREAKS = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch's own
+
+
+@OF_GRAPH_BREAKS
+@ERASES
+def test_numbers_of_packed_tokens_break_a_graph_once(erases):
+    """All segments are one graph, after what comes before the numbers are read."""
+    tensors = operands("head", erases=erases, batch=1, count=3)
+    ends = torch.tensor([0, 2, 2, 5])
+    counts = operators_of_graphs(lambda *t: with_states(*t, cu_seqlens=ends), *tensors)
+    assert [count for count in counts if count] == [len(POSITIONS)]
+
+
+@OF_GRAPH_BREAKS
+def test_numbers_of_accepted_tokens_break_a_graph_only_if_they_are_in_a_tensor():
+    (state, k, v), named = draft()
+    leaves = [t.requires_grad_() for t in (state, k, v)]
+    for accepted in ([1, 4], torch.tensor([1, 4])):
+        counts = operators_of_graphs(lambda *t, n=accepted: (ht.commit(*t, accepted=n, **named) * 2,), *leaves)
+        assert counts == ([1] if isinstance(accepted, list) else [1, 0])
 
 
 @pytest.mark.parametrize("cu_seqlens", [None, [0, 20, 50]])

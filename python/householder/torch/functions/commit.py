@@ -45,7 +45,8 @@ def commit(
     k : Tensor, shape (B, T * num_householder, H, K)
         Keys; float64, or float32 and half types, also mixed, which are computed in float32.
     accepted : sequence of int or Tensor, length B
-        How many of the T tokens each sequence accepts, from 0 to T.
+        How many of the T tokens each sequence accepts, from 0 to T. ``torch.compile`` compiles for other numbers again,
+        and breaks the graph to read a tensor.
     in_place : bool
         Write the states to where ``state`` is, and return it.
 

@@ -67,7 +67,8 @@ def delta_rule(
         Queries; float64, or float32 and half types, also mixed, which are computed in float32.
     cu_seqlens : Tensor, shape (N + 1,), integers, optional
         Packs sequences one after the other in a single row, ``B = 1``. Sequence ``i`` has the tokens ``cu_seqlens[i]``
-        to ``cu_seqlens[i + 1] - 1``.
+        to ``cu_seqlens[i + 1] - 1``. With ``states_at``, ``torch.compile`` breaks the graph to read these numbers, and
+        compiles for others again.
 
     Returns
     -------
@@ -147,7 +148,10 @@ def run_with_states(
     """Compute, and also return the states after chosen tokens."""
     checked, options = check(inputs, scale, num_householder, normalize, erases=erases)
     q, k, v, beta, g, initial_state, skip, cu_seqlens = checked
-    offsets = None if cu_seqlens is None else validate.delta_offsets(q.shape, cu_seqlens.tolist())
+    offsets: list[int] | None = None
+    if cu_seqlens is not None:
+        offsets = cu_seqlens.tolist()
+        validate.ends_of_sequences(offsets, q.shape[1])
     parts = segments.segments(states_at, q.shape, offsets)
     if initial_state is None:
         count, widths = q.shape[0] if offsets is None else len(offsets) - 1, (v.shape[2], q.shape[3], v.shape[3])

@@ -54,7 +54,8 @@ def linear_attention(
         Queries; float64, or float32 and half types, also mixed, which are computed in float32.
     cu_seqlens : Tensor, shape (N + 1,), integers, optional
         Packs sequences one after the other in a single row, ``B = 1``. Sequence ``i`` has the tokens ``cu_seqlens[i]``
-        to ``cu_seqlens[i + 1] - 1``.
+        to ``cu_seqlens[i + 1] - 1``. With ``states_at``, ``torch.compile`` breaks the graph to read these numbers, and
+        compiles for others again.
 
     Returns
     -------
