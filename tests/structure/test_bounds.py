@@ -33,6 +33,7 @@ CHECKS = {
     "direction": {"reverse"},
     "delta_sizes": {"delta_sizes"},
     "delta_offsets": {"offsets"},
+    "ends_of_sequences": {"offsets"},
     "integer": {"factor", "threads"},
 }
 """The rows of each check."""

@@ -117,8 +117,10 @@ def fill(
 ) -> tuple[AnyArray, AnyArray]:
     """Write the outputs of all segments to ``o``, and return final states and the states at the cuts, as ``run`` does.
 
-    Outputs and states are written to their places at once: their copies would take longer than the cuts. ``empty``
-    allocates states in the dtype of the computation, where the operands are.
+    Outputs and states are written to their places at once, because copies take long. With states after every 64th or
+    256th of 2,048 tokens, ``run`` takes 1.1 to 1.4 times as long in NumPy. In torch the factor is 1.03 to 1.14 on one
+    thread, and 1.1 to 1.3 for one sequence on two threads. ``empty`` allocates states in the dtype of the computation,
+    where the operands are.
     """
     is_packed, cuts = segments[0].cu_seqlens is not None, sum(segment.chosen is not None for segment in segments)
     final_state = empty(initial_state.shape)

@@ -267,7 +267,7 @@ def arrays(source):
 
 
 def layer(source):
-    """``DeltaNet``: whole sequences, and steps."""
+    """``DeltaNet``: whole sequences, steps, and what follows the state of a prefix."""
     dtype = source.choose(REAL)
     heads, width, taps = source.among(1, 3), source.among(1, 5), source.choose((1, 2, 4))
     reflections, gate = source.choose((1, 1, 2)), source.choose((None, "head", "channel"))
@@ -278,13 +278,17 @@ def layer(source):
     with torch.no_grad():
         for p in module.parameters():  # ordinary numbers: products of five small ones would vanish
             p.copy_(torch.from_numpy(source.rng.standard_normal(p.shape)))
-    by_steps, batch, tokens = source.one_in(3), source.among(1, 3), source.among(1, 7)
+    form, batch, tokens = source.choose(("sequences", "steps", "prefixes")), source.among(1, 3), source.among(1, 7)
     tokens = source.near((16, 32)) if source.one_in(8) else tokens
+    cut = source.among(0, tokens)
     inputs = {"x": source.numbers((batch, tokens, heads * width), dtype)}
 
     def ours(call, t):
-        if not by_steps:
+        if form == "sequences":
             return call(t["x"])
+        if form == "prefixes":
+            y, _, (prefix,) = module.step(t["x"], states_at=[cut])
+            return torch.cat([y[:, :cut], module.step(t["x"][:, cut:], prefix)[0]], 1)
         outputs, state = [], None
         for x in t["x"].unbind(1):
             y, state = module.step(x, state)
@@ -297,7 +301,7 @@ def layer(source):
         return oracle.delta_net(t, options, t["x"])
 
     return layer_problem(
-        f"DeltaNet, {'steps' if by_steps else 'sequences'}", module, inputs, ours, theirs, (width + 16) * (tokens + 1),
-        transforms=not by_steps, whole=not by_steps, reach=reach({**module.state_dict(), **inputs}),
+        f"DeltaNet, {form}", module, inputs, ours, theirs, (width + 16) * (tokens + 1),
+        transforms=form == "sequences", whole=form == "sequences", reach=reach({**module.state_dict(), **inputs}),
         options=options,
     )  # fmt: skip

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import householder.torch as ht
+from tests.cases.torch import results
 
 GATES = pytest.mark.parametrize("gate", [None, "head", "channel"])
 
@@ -28,6 +29,85 @@ def test_a_sequence_is_its_steps(gate, reflections):
     torch.testing.assert_close(torch.cat([prompt, y], 1), layer(x))
     for found, expected in zip(later, state, strict=True):
         torch.testing.assert_close(found, expected)
+
+
+def tensors_of(states):
+    return [t for state in states for t in state]
+
+
+@GATES
+@pytest.mark.parametrize("options", [{}, {"num_householder": 2}, {"conv_size": 1}], ids=str)
+@pytest.mark.parametrize("first", [0, 1, 7])
+def test_steps_go_on_from_states_after_chosen_tokens(gate, options, first):
+    """Whether a step begins a sequence or follows one, and wherever the state is cut."""
+    torch.manual_seed(0)
+    layer = ht.DeltaNet(12, 2, expand_v=1.5, gate=gate, **options).double()
+    x, positions = torch.randn(3, 40, 12, dtype=torch.float64), [0, 1, 2, 3, 4, 17, 32, 40 - first]
+    before = layer.step(x[:, :first])[1] if first else None
+    y, last, states = layer.step(x[:, first:], before, states_at=positions)
+    expected, expected_last = layer.step(x[:, first:], before)
+    torch.testing.assert_close((y, last, states[-1]), (expected, expected_last, last))
+    for t, state in zip(positions, states, strict=True):
+        torch.testing.assert_close(state, layer.step(x[:, : first + t])[1])
+        torch.testing.assert_close(layer.step(x[:, first + t :], state)[0], expected[:, t:])
+
+
+def test_prefixes_have_gradients():
+    """A call that goes on from a prefix's state has the gradients of the whole call."""
+    layer = ht.DeltaNet(12, 2, num_householder=2).double()
+    x = torch.randn(2, 40, 12, dtype=torch.float64, requires_grad=True)
+    leaves = [x, *layer.parameters()]
+
+    def gradients(*results):
+        return torch.autograd.grad(sum(result.square().sum() for result in results), leaves)
+
+    _, _, (start, prefix) = layer.step(x, states_at=[3, 21])
+    found = gradients(layer.step(x[:, 21:], prefix)[0], *tensors_of([start, prefix]))
+    whole, _ = layer.step(x)
+    prefixes = tensors_of([layer.step(x[:, :3])[1], layer.step(x[:, :21])[1]])
+    torch.testing.assert_close(found, gradients(whole[:, 21:], *prefixes))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_prefixes_of_one_sequence_begin_many(dtype):
+    torch.manual_seed(0)
+    layer, x = ht.DeltaNet(16, 2).to(dtype), torch.randn(1, 40, 16).to(dtype)
+    with torch.inference_mode():
+        _, _, (prefix,) = layer.step(x, states_at=[30])
+        many = prefix._make(t.expand(4, *t.shape[1:]) for t in prefix)
+        y, _ = layer.step(x[:, 30:].expand(4, 10, 16), many)
+        expected = layer(x)[:, 30:].expand(4, 10, 16)
+    assert prefix.recurrent.dtype is torch.float32
+    torch.testing.assert_close(y, expected, rtol=1e-2, atol=1e-2 if dtype is not torch.float32 else 1e-5)
+
+
+def test_states_keep_no_memory_of_other_tokens():
+    layer, x = ht.DeltaNet(12, 2), torch.randn(2, 40, 12)
+    _, last, states = layer.step(x, states_at=[3, 21])
+    for t in tensors_of([last, *states, layer.step(x, last)[1]]):
+        assert t.untyped_storage().nbytes() == t.nbytes
+
+
+def test_a_single_token_has_a_state_before_and_after_it():
+    layer, x = ht.DeltaNet(12, 2), torch.randn(3, 12)
+    _, state = layer.step(x)
+    y, last, (before, after) = layer.step(x, state, states_at=[0, 1])
+    assert y.shape == (3, 12)
+    torch.testing.assert_close((before, after), (state, last))
+
+
+def test_compiled_steps_return_states():
+    layer, x = ht.DeltaNet(12, 2), torch.randn(2, 20, 12)
+    with torch.no_grad():
+        _, state = layer.step(x)
+
+    def step(x, *before):
+        y, last, states = layer.step(x, state._make(before), states_at=[3, 20])
+        return y, *tensors_of([last, *states])
+
+    leaves = [t.requires_grad_() for t in (x, *state)]
+    found, expected = (results(f, leaves) for f in (torch.compile(step, fullgraph=True, backend="aot_eager"), step))
+    torch.testing.assert_close(found, expected)
 
 
 @GATES
@@ -88,3 +168,15 @@ def test_wrong_inputs_of_a_step_are_named():
         step([1.0])
     with pytest.raises(ValueError, match=r"expected \(B, 12\) or \(B, T, 12\)"):
         step(torch.zeros(3, 1, 11))
+
+
+def test_wrong_states_of_a_step_are_named():
+    layer, x = ht.DeltaNet(12, 2), torch.zeros(3, 5, 12)
+    _, state = layer.step(x)
+    for t in (-1, 6):
+        with pytest.raises(ValueError, match=rf"states_at is \[{t}\], expected increasing numbers .* to T = 5"):
+            layer.step(x, states_at=[t])
+    with pytest.raises(ValueError, match=r"state\.inputs has shape \(3, 3, 36\), expected \(2, 3, 36\)"):
+        layer.step(x[:2], state)
+    with pytest.raises(ValueError, match=r"state\.recurrent has shape \(3, 2, 6, 5\), expected \(3, 2, 6, 6\)"):
+        layer.step(x, state._replace(recurrent=state.recurrent[..., 1:]))

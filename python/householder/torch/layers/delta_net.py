@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import floor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,8 @@ from householder.torch.functions.delta import delta_rule
 from householder.torch.layers import base
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch.types import Device
 
     from householder._base.types import Keywords
@@ -151,9 +153,19 @@ class DeltaNet(nn.Module):
         Tensor, shape (B, T, hidden_size)
         """
         self._check(x, {3: "(B, T, {})"})
-        return self._attend(x, self.projection(x), None)[0]
+        return self._attend(x, self.projection(x), None, None)[0]
 
-    def step(self, x: Tensor, state: DeltaState | None = None) -> tuple[Tensor, DeltaState]:
+    @overload
+    def step(
+        self, x: Tensor, state: DeltaState | None = None, *, states_at: None = None
+    ) -> tuple[Tensor, DeltaState]: ...
+    @overload
+    def step(
+        self, x: Tensor, state: DeltaState | None = None, *, states_at: Sequence[int]
+    ) -> tuple[Tensor, DeltaState, list[DeltaState]]: ...
+    def step(
+        self, x: Tensor, state: DeltaState | None = None, *, states_at: Sequence[int] | None = None
+    ) -> tuple[Tensor, DeltaState] | tuple[Tensor, DeltaState, list[DeltaState]]:
         """Process one more token, or several at once, such as a prompt.
 
         Parameters
@@ -161,19 +173,42 @@ class DeltaNet(nn.Module):
         x : Tensor, shape (B, hidden_size) or (B, T, hidden_size)
         state : DeltaState, optional
             As the step before returned it; None at the beginning.
+        states_at : sequence of int, optional
+            Return the states after so many of these tokens, too: increasing numbers from 0 to T.
 
         Returns
         -------
         y : Tensor, shape (B, hidden_size) or (B, T, hidden_size)
         state : DeltaState
+        states : list of DeltaState
+            If ``states_at`` is given. Steps go on from each of them, for example where prompts begin alike.
+
+        Raises
+        ------
+        TypeError
+            Not tensors, or not integers.
+        ValueError
+            A shape is not as expected, or numbers of tokens do not increase from 0 to T.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import householder.torch as ht
+        >>> layer, prompt = ht.DeltaNet(32, 4), torch.randn(2, 50, 32)
+        >>> _, _, (prefix,) = layer.step(prompt, states_at=[40])
+        >>> y, state = layer.step(prompt[:, 40:], prefix)
+        >>> torch.allclose(y, layer(prompt)[:, 40:], atol=1e-5)
+        True
         """
         self._check(x, {2: "(B, {})", 3: "(B, T, {})"})
         tokens = x if x.dim() == 3 else x.unsqueeze(1)
-        inputs = self.projection(tokens)
-        if state is not None:
-            inputs = torch.cat([state.inputs, inputs], 1)
-        y, recurrent = self._attend(tokens, inputs, None if state is None else state.recurrent)
-        return y if x.dim() == 3 else y.squeeze(1), DeltaState(self._last(inputs, state is None), recurrent)
+        positions = None if states_at is None else validate.states_at(states_at, tokens.shape[1])
+        inputs, recurrent = self._continued(self.projection(tokens), state)
+        y, last, *chosen = self._attend(tokens, inputs, recurrent, positions)
+        y, after = y if x.dim() == 3 else y.squeeze(1), self._state(inputs, tokens.shape[1], last)
+        if positions is None:
+            return y, after
+        return y, after, [self._state(inputs, t, chosen[0][:, i].clone()) for i, t in enumerate(positions)]
 
     def extra_repr(self) -> str:
         """Describe the layer in ``repr``."""
@@ -187,13 +222,15 @@ class DeltaNet(nn.Module):
             raise ValueError(f"x has shape {tuple(x.shape)}, expected {expected}")
         checks.of_linear("x", x, self.projection.weight)
 
-    def _attend(self, x: Tensor, inputs: Tensor, recurrent: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return outputs and final states of ``x``, whose projections may follow earlier ones in ``inputs``."""
+    def _attend(
+        self, x: Tensor, inputs: Tensor, recurrent: Tensor | None, states_at: list[int] | None
+    ) -> tuple[Tensor, ...]:
+        """Return outputs of ``x``, whose projections may follow others in ``inputs``, and states, the last first."""
         (batch, tokens, _), steps = x.shape, x.shape[1] * self.num_householder
         mixed = self.convolution(inputs)
         q, k, v = torch.split(mixed[:, inputs.shape[1] - tokens :], self.widths, -1)
         heads = self.num_heads
-        o, final = delta_rule(
+        o, *states = delta_rule(
             q.reshape(batch, tokens, heads, self.key_width),
             k.reshape(batch, steps, heads, self.key_width),
             v.reshape(batch, steps, heads, self.value_width),
@@ -201,21 +238,25 @@ class DeltaNet(nn.Module):
             g=None if self.gate is None else self._gates(x),
             initial_state=recurrent,
             output_final_state=True,
+            states_at=states_at,
             use_qk_l2norm_in_kernel=True,
             num_householder=self.num_householder,
         )
-        assert final is not None
-        y: Tensor = self.out(self.norm(o).flatten(2))
-        return y, final
+        return self.out(self.norm(o).flatten(2)), *states
 
-    def _last(self, inputs: Tensor, is_start: bool) -> Tensor:
-        """Return the last ``conv_size - 1`` of the inputs, after zeros where the sequence starts with them."""
-        before = self.conv_size - 1
-        if not is_start:
-            return inputs[:, inputs.shape[1] - before :]
-        # By indices, so that an exported program takes any number of tokens.
-        at = torch.arange(inputs.shape[1] - before, inputs.shape[1], device=inputs.device)
-        return torch.where(at[:, None] < 0, 0, inputs[:, at.clamp(min=0)])
+    def _continued(self, projected: Tensor, state: DeltaState | None) -> tuple[Tensor, Tensor | None]:
+        """Return the convolution's inputs, the earlier ones too, and the states of the heads before the new ones."""
+        earlier = projected.shape[0], self.conv_size - 1, projected.shape[2]
+        if state is None:
+            return torch.cat([projected.new_zeros(earlier), projected], 1), None
+        inputs, recurrent = state
+        checks.shape("state.inputs", inputs, earlier)
+        checks.shape("state.recurrent", recurrent, (earlier[0], self.num_heads, self.key_width, self.value_width))
+        return torch.cat([inputs, projected], 1), recurrent
+
+    def _state(self, inputs: Tensor, tokens: int, recurrent: Tensor) -> DeltaState:
+        """Return the state after so many tokens, which keeps no memory of other tokens."""
+        return DeltaState(inputs[:, tokens : tokens + self.conv_size - 1].clone(), recurrent)
 
     def _start_near_one(self) -> None:
         if self.gate is not None:
