@@ -98,6 +98,21 @@ def test_long_sums_of_gates_lose_nothing(xlstm):
     assert error(found, expected) < 2e-5
 
 
+@pytest.mark.parametrize("gate", [-30.0, -200.0, -2000.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("tokens", LENGTHS)
+def test_gradients_of_closed_gates_are_finite(xlstm, tokens, dtype, gate):
+    """The least normaliser is the exponential of -m, of which a gradient is multiplied by an output of about zero."""
+    given, state = operands(tokens, dtype)
+    given[3:] = [torch.full_like(t, gate) for t in given[3:]]
+    leaves = [t.requires_grad_() for t in given + state]
+    h, (*_, m) = accelerated(backend(xlstm))(*leaves)
+    expected = oracle.mlstm(*(t.double() for t in leaves), epsilon=1e-6)[0]
+    torch.testing.assert_close(h.double(), expected, rtol=1e-4, atol=1e-6)
+    assert m.max() < gate / 2
+    assert all(grad.isfinite().all() for grad in torch.autograd.grad(h.sum(), leaves))
+
+
 @torch.no_grad()
 def test_steps_of_the_mlstm_leave_the_state_before_as_it_was(xlstm):
     given, state = operands(1, torch.float32)

@@ -13,6 +13,7 @@ with queries divided by the root of their width. The normaliser n is one more co
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Protocol
 
@@ -118,8 +119,13 @@ def _sequence(
     n = q.new_zeros(*k.shape[:2], k.shape[3]) if n is None else fitting(n, compute)
     recurrence = _recurrence_of_one if query.shape[2] == 1 else _recurrence
     numerators, normalisers, c, n = recurrence(q, k, v, g, c, n)
-    h = numerators / (torch.maximum(normalisers.abs(), m.neg().exp()[..., None]) + epsilon)
+    h = numerators / (torch.maximum(normalisers.abs(), _least_normalisers(m)[..., None]) + epsilon)
     return h.to(query.dtype), (c, n, m[..., -1:])
+
+
+def _least_normalisers(m: Tensor) -> Tensor:
+    """Return the exponentials of -m, below infinity, so that their gradients, times a quotient of zero, are not NaN."""
+    return m.neg().clamp(max=math.floor(math.log(torch.finfo(m.dtype).max))).exp()
 
 
 def _recurrence(q: Tensor, k: Tensor, v: Tensor, g: Tensor, c: Tensor, n: Tensor) -> tuple[Tensor, ...]:
