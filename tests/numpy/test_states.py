@@ -131,6 +131,24 @@ def test_states_are_asked_for_in_an_array_of_integers():
     assert np.array_equal(function(**arguments, states_at=np.array([2, 9], np.uint8)).states, expected)
 
 
+NO_SEQUENCES = [5, {2, 9}, {2: 9}, np.array(2), None]
+NO_INTEGERS = [[1.0, 2], [True, 2], np.array([False, True]), np.array([[1], [2]]), "ab"]
+
+
+@pytest.mark.parametrize("wrong", [*NO_SEQUENCES, *NO_INTEGERS], ids=str)
+def test_numbers_of_tokens_are_integers_in_an_order(wrong):
+    """Sets would lose an order and repetitions, and masks are no numbers."""
+    arrays, options = problem(np.random.default_rng(0), "float64", batch=2, tokens=9)
+    function, _, arguments = named(arrays, options)
+    state, tokens, _ = draft(np.random.default_rng(0), batch=2, tokens=9)
+    expected = "expected a sequence of integers" if any(wrong is one for one in NO_SEQUENCES) else "expected an integer"
+    with pytest.raises(TypeError, match=f"accepted is .*{expected}"):
+        hh.commit(state, **tokens, accepted=wrong)
+    if wrong is not None:
+        with pytest.raises(TypeError, match=f"states_at is .*{expected}"):
+            function(**arguments, states_at=wrong)
+
+
 def test_there_are_no_states_without_sequences():
     arrays, options = problem(np.random.default_rng(0), "float64", tokens=0, offsets=[0])
     function, _, arguments = named(arrays, options)

@@ -2,7 +2,8 @@
 
 import operator
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from itertools import accumulate, pairwise
 from numbers import Real
 
@@ -330,13 +331,12 @@ def accepted(value: Argument, count: int, tokens: int) -> list[int]:
 
 
 def _indices(name: str, value: Argument) -> list[int]:
-    """Expect integers one after the other."""
+    """Expect integers one after the other: a sequence, or an array or tensor of one axis."""
     no_mask(name, value)
-    try:
-        listed = list(value)
-    except TypeError:
-        raise TypeError(f"{name} is {value!r}, expected a sequence of integers") from None
-    return [_index(name, entry) for entry in listed]
+    entries = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(entries, (Mapping, AbstractSet)) or not isinstance(entries, Iterable):
+        raise TypeError(f"{name} is {value!r}, expected a sequence of integers")
+    return [_index(name, entry) for entry in entries]
 
 
 def one_row(q: tuple[int, ...]) -> None:

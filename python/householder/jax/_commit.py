@@ -75,8 +75,7 @@ def commit(
         1.0, sizes.native[-1], validate.flag("use_qk_l2norm_in_kernel", use_qk_l2norm_in_kernel)
     )
     with suppress(jax.errors.JAXTypeError):  # traced numbers cannot be checked
-        numbers = accepted.tolist() if isinstance(accepted, jax.Array) else accepted
-        accepted = np.array(validate.accepted(numbers, sizes.batch, sizes.tokens), np.int32)
+        accepted = np.array(validate.accepted(accepted, sizes.batch, sizes.tokens), np.int32)
     is_accepted = jnp.arange(sizes.tokens) < jnp.asarray(accepted)[:, None]
     of_steps = jnp.repeat(is_accepted, options.reflections, axis=1)
 

@@ -168,6 +168,16 @@ def test_a_commit_in_place_is_a_flag():
         ht.commit(*arguments, accepted=[1, 1], **named, in_place=1)
 
 
+@pytest.mark.parametrize("mask", [torch.tensor([False, True]), torch.tensor([[1], [2]])], ids=str)
+def test_tensors_of_other_kinds_are_no_numbers_of_tokens(mask):
+    arguments, named = draft()
+    with pytest.raises(TypeError, match=r"accepted is .*expected an integer"):
+        ht.commit(*arguments, accepted=mask, **named)
+    _, k, v = arguments
+    with pytest.raises(TypeError, match=r"states_at is .*expected an integer"):
+        ht.delta_rule(k, k, v, **named, states_at=mask)
+
+
 def test_commits_on_other_devices_go_through_torch_operations():
     arguments, named = draft()
     arguments, named = [t.to("meta") for t in arguments], {name: t.to("meta") for name, t in named.items()}

@@ -60,7 +60,8 @@ def commit(
     TypeError
         Not tensors, or their dtypes or devices do not match.
     ValueError
-        A shape or a number is not as expected, or a gate is positive (which only the CPU checks).
+        A shape or a number is not as expected, or a gate is positive (which only the CPU checks, as it reads the gates:
+        states in place may have changed by then).
 
     Examples
     --------
@@ -85,8 +86,7 @@ def commit(
     checks.shape("state", state, sizes.states)
     in_place = validate.flag("in_place", in_place)
     options = DeltaRuleOptions(1.0, sizes.native[-1], validate.flag("use_qk_l2norm_in_kernel", use_qk_l2norm_in_kernel))
-    numbers = accepted.tolist() if isinstance(accepted, torch.Tensor) else accepted
-    numbers = validate.accepted(numbers, sizes.batch, sizes.tokens)
+    numbers = validate.accepted(accepted, sizes.batch, sizes.tokens)
     wide = [None if t is None else checks.cast(t, compute) for t in (beta, g)]
     operands, ends = drafts.first_tokens(torch, (k, v, *wide), numbers, options.reflections)
     keys, values, betas, gates = operands
