@@ -176,6 +176,8 @@ def test_wrong_states_of_a_step_are_named():
     for t in (-1, 6):
         with pytest.raises(ValueError, match=rf"states_at is \[{t}\], expected increasing numbers .* to T = 5"):
             layer.step(x, states_at=[t])
+    with pytest.raises(TypeError, match=r"state is a Tensor, expected a DeltaState"):
+        layer.step(x, state.recurrent)
     with pytest.raises(ValueError, match=r"state\.inputs has shape \(3, 3, 36\), expected \(2, 3, 36\)"):
         layer.step(x[:2], state)
     with pytest.raises(ValueError, match=r"state\.recurrent has shape \(3, 2, 6, 5\), expected \(3, 2, 6, 6\)"):

@@ -186,7 +186,7 @@ class DeltaNet(nn.Module):
         Raises
         ------
         TypeError
-            Not tensors, or not integers.
+            Not tensors, not a DeltaState, or not integers.
         ValueError
             A shape is not as expected, or numbers of tokens do not increase from 0 to T.
 
@@ -249,6 +249,8 @@ class DeltaNet(nn.Module):
         earlier = projected.shape[0], self.conv_size - 1, projected.shape[2]
         if state is None:
             return torch.cat([projected.new_zeros(earlier), projected], 1), None
+        if not isinstance(state, DeltaState):
+            raise TypeError(f"state is {checks.kind_of(state)}, expected a DeltaState, as a step returns it")
         inputs, recurrent = state
         checks.shape("state.inputs", inputs, earlier)
         checks.shape("state.recurrent", recurrent, (earlier[0], self.num_heads, self.key_width, self.value_width))
