@@ -23,11 +23,17 @@ if TYPE_CHECKING:
 
 
 class Segment(NamedTuple):
-    """Tokens between two cuts. Of its sequences, those that go on from the segment before come first."""
+    """Tokens between two cuts. Of its sequences, those that go on from the segment before come first.
 
-    tokens: slice
-    begins: slice
-    """The sequences that begin in it."""
+    Borders are numbers, because ``torch.compile`` takes slices in tuples as constants and compiles for others again.
+    """
+
+    begin: int
+    end: int
+    """Its tokens are those from ``begin`` to before ``end``."""
+    begun: int
+    until: int
+    """The sequences that begin in it are those from ``begun`` to before ``until``."""
     ends: int
     """How many of its sequences end in it; the others go on in the next segment."""
     chosen: int | slice | None
@@ -37,9 +43,9 @@ class Segment(NamedTuple):
 
     def of(self, operands: Sequence[AnyArray], reflections: int) -> list[AnyArray]:
         """Return its tokens of q and of g, the last operand, and its steps of the others."""
-        steps = slice(self.tokens.start * reflections, self.tokens.stop * reflections)
-        rows = [self.tokens, *[steps] * (len(operands) - 2), self.tokens]
-        return [None if a is None else a[:, part] for a, part in zip(operands, rows, strict=True)]
+        steps = [1, *[reflections] * (len(operands) - 2), 1]
+        pairs = zip(operands, steps, strict=True)
+        return [None if a is None else a[:, self.begin * each : self.end * each] for a, each in pairs]
 
 
 def segments(states_at: Argument, q: tuple[int, ...], cu_seqlens: list[int] | None) -> list[Segment]:
@@ -50,8 +56,8 @@ def segments(states_at: Argument, q: tuple[int, ...], cu_seqlens: list[int] | No
         return _packed(cuts, cu_seqlens)
     parts: list[Segment] = []
     for begin, end in pairwise(_ends(cuts, tokens)):
-        begins, ends = slice(batch if parts else 0, batch), batch if end == tokens else 0
-        parts.append(Segment(slice(begin, end), begins, ends, slice(None) if len(parts) < len(cuts) else None, None))
+        begun, ends = batch if parts else 0, batch if end == tokens else 0
+        parts.append(Segment(begin, end, begun, batch, ends, slice(None) if len(parts) < len(cuts) else None, None))
     return parts
 
 
@@ -69,7 +75,7 @@ def _packed(cuts: list[int], cu_seqlens: list[int]) -> list[Segment]:
         complete = until - (end < cu_seqlens[until])
         offsets = [*(max(start - begin, 0) for start in starts[ended:until]), end - begin]
         chosen = owner - ended if len(parts) < len(cuts) else None
-        parts.append(Segment(slice(begin, end), slice(begun, until), complete - ended, chosen, offsets))
+        parts.append(Segment(begin, end, begun, until, complete - ended, chosen, offsets))
         begun, ended = until, complete
     return parts
 
@@ -94,7 +100,7 @@ def run(
     outputs, ended, states = [], [], []
     unfinished = initial_state[:0]
     for segment in segments:
-        begins = _joined(xp, [unfinished, initial_state[segment.begins]])
+        begins = _joined(xp, [unfinished, initial_state[segment.begun : segment.until]])
         o, last = compute(segment.of(operands, reflections), begins, segment.cu_seqlens)
         outputs.append(o)
         ended.append(last[: segment.ends])
@@ -128,9 +134,9 @@ def fill(
     states = empty((cuts, *each))
     unfinished, ended = initial_state[:0], 0
     for i, segment in enumerate(segments):
-        begins = _joined(xp, [unfinished, initial_state[segment.begins]])
+        begins = _joined(xp, [unfinished, initial_state[segment.begun : segment.until]])
         last = states[i] if i < cuts and not is_packed else empty(begins.shape)
-        write(segment.of(operands, reflections), begins, segment.cu_seqlens, o[:, segment.tokens], last)
+        write(segment.of(operands, reflections), begins, segment.cu_seqlens, o[:, segment.begin : segment.end], last)
         if is_packed and segment.chosen is not None:
             states[i] = last[segment.chosen]
         final_state[ended : ended + segment.ends] = last[: segment.ends]

@@ -293,9 +293,10 @@ class DeltaWithStatesVjp:
             grads_of_ends = np.concatenate([grad_last[begin:ended], unfinished])
             if segment.chosen is not None:
                 grads_of_ends[segment.chosen] += at_cuts[i]
-            part = pull(None if grad_o is None else grad_o[:, segment.tokens], grad_final_state=grads_of_ends)
-            begun = segment.begins.stop - segment.begins.start
-            unfinished, grad_initial[segment.begins] = np.split(part.initial_state, [len(grads_of_ends) - begun])
+            grads_of_tokens = None if grad_o is None else grad_o[:, segment.begin : segment.end]
+            part = pull(grads_of_tokens, grad_final_state=grads_of_ends)
+            continued = len(grads_of_ends) - (segment.until - segment.begun)
+            unfinished, grad_initial[segment.begun : segment.until] = np.split(part.initial_state, [continued])
             ended = begin
             parts.insert(0, part[:-1])
         joined = [None if each[0] is None else np.concatenate(each, 1) for each in zip(*parts, strict=True)]

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch._dynamo.testing import EagerAndRecordGraphs
+from torch._dynamo.testing import CompileCounterWithBackend, EagerAndRecordGraphs
 
 import householder.torch as ht
 from tests.cases.torch import results
@@ -192,6 +192,20 @@ def operators_of_graphs(function, *tensors):
     torch.testing.assert_close(*values)
     torch.testing.assert_close(*(torch.autograd.grad([t.sum() for t in each], given) for each in values))
     return [sum("delta_rule" in str(node.target) for node in graph.graph.nodes) for graph in recorder.graphs]
+
+
+def test_compiled_calls_with_states_take_any_number_of_tokens_and_sequences():
+    torch.compiler.reset()
+    counter = CompileCounterWithBackend("eager")
+
+    def states(k, beta):
+        return ht.delta_rule(k, k, k, beta=beta, states_at=[3], use_qk_l2norm_in_kernel=True)
+
+    compiled = torch.compile(states, fullgraph=True, dynamic=True, backend=counter)
+    for batch, tokens in ((2, 6), (5, 9), (7, 40)):
+        operands = torch.randn(batch, tokens, 3, 4, dtype=torch.float64), torch.rand(batch, tokens, 3).double()
+        torch.testing.assert_close(compiled(*operands), states(*operands))
+    assert counter.frame_count == 1
 
 
 OF_GRAPH_BREAKS = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch's own
