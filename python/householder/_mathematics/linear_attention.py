@@ -93,7 +93,7 @@ def _sequence(lib: Library, operands: Sequence[AnyArray], state: AnyArray) -> tu
     """Run q, k, v, g and perhaps beta of ``(B, heads, steps, ..)``: all chunks at once but for their states."""
     steps = operands[2].shape[2]
     if not steps:
-        return operands[2], state
+        return operands[2], 1 * state  # a caller may change it in place, and the initial states stay
     size = min(_CHUNK, 1 << (steps - 1).bit_length())
     chunks = -(-steps // size)
     # Steps beyond the end have zero keys and no gate: they change nothing.

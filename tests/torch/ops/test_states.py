@@ -83,6 +83,16 @@ def test_states_of_strided_operands():
     torch.testing.assert_close(with_states(*apart), with_states(*tensors))
 
 
+@ERASES
+def test_final_states_of_no_tokens_are_copies_without_kernels_too(erases):
+    """Forward mode computes as devices without kernels do."""
+    *tensors, state = (t if t is None else t.detach() for t in operands("head", erases=erases))
+    none = [None if t is None else t[:, :0] for t in tensors]
+    last, _ = torch.func.jvp(lambda s: call(*none, s)[1], (state,), (state,))
+    assert torch.equal(last, state)
+    assert last.data_ptr() != state.data_ptr()
+
+
 def test_outputs_alone_are_those_beside_states():
     q, k, v, beta, g, state = operands("head", tokens=40)
     with torch.no_grad():
