@@ -5,14 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from householder._mathematics import chunks
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from householder._base.types import AnyArray
     from householder._mathematics.library import Library
-
-_CHUNK = 64
-"""The largest number of steps of the delta rule in a chunk."""
 
 
 def delta_rule(
@@ -41,25 +40,16 @@ def delta_rule(
         o, states = delta_rule(lib, q, k, written, None, g, *arguments)
         return o + skip[:, None] * v, states
     if normalize:
-        q, k = (x / xp.sqrt(xp.sum(xp.square(x), axis=-1, keepdims=True) + 1e-6) for x in (q, k))
-    group = v.shape[2] // q.shape[2]
-    q, k = (xp.repeat(xp.permute_dims(x, (0, 2, 1, 3)), group, axis=1) for x in (scale * q, k))
-    v = xp.permute_dims(v, (0, 2, 1, 3))
-    betas = () if beta is None else (xp.permute_dims(beta, (0, 2, 1))[..., None],)
-    g = lib.zeros(q.shape[:-1], q) if g is None else xp.permute_dims(g, (0, 2, 1, *range(3, g.ndim)))
-    g = g if g.ndim == 4 else g[..., None]
+        q, k = (x / norms(lib, x) for x in (q, k))
+    operands = in_steps(lib, q, k, v, beta, g, scale, reflections)
     if initial_state is None:
-        count = q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
-        initial_state = lib.zeros((count, *q.shape[1:2], k.shape[-1], v.shape[-1]), q)
-    if reflections > 1:  # a gate at the first step of a token, a query at the last
-        g = xp.reshape(_padded(lib, g[..., None, :], 0, reflections - 1), (*v.shape[:-1], g.shape[-1]))
-        q = xp.reshape(_padded(lib, q[..., None, :], reflections - 1, 0), k.shape)
+        initial_state = no_state(lib, operands, cu_seqlens)
     if cu_seqlens is None:
-        o, states = _sequence(lib, (q, k, v, g, *betas), initial_state)
+        o, states = _sequence(lib, operands, initial_state)
     else:
-        of_sequences = [(v[:, :, :0, :], initial_state[:0, ...])]  # there may be no sequence
+        of_sequences = [(operands[2][:, :, :0, :], initial_state[:0, ...])]  # there may be no sequence
         for i, (begin, end) in enumerate(pairwise(cu_seqlens.tolist())):
-            steps = [x[:, :, begin * reflections : end * reflections, :] for x in (q, k, v, g, *betas)]
+            steps = [x[:, :, begin * reflections : end * reflections, :] for x in operands]
             of_sequences.append(_sequence(lib, steps, initial_state[i : i + 1, ...]))
         outputs, each = zip(*of_sequences, strict=True)
         o, states = xp.concat(outputs, axis=2), xp.concat(each, axis=0)
@@ -89,17 +79,56 @@ def _sigmoid(lib: Library, a: AnyArray) -> AnyArray:
     return 0.5 * (1 + lib.xp.tanh(0.5 * a))
 
 
+def norms(lib: Library, x: AnyArray) -> AnyArray:
+    """Return the lengths by which rows are divided, a little more than zero for rows of zeros."""
+    return lib.xp.sqrt(lib.xp.sum(lib.xp.square(x), axis=-1, keepdims=True) + 1e-6)
+
+
+def in_steps(
+    lib: Library,
+    q: AnyArray,
+    k: AnyArray,
+    v: AnyArray,
+    beta: AnyArray | None,
+    g: AnyArray | None,
+    scale: float,
+    reflections: int,
+) -> list[AnyArray]:
+    """Return q, k, v, g and perhaps beta of each step of each value head, ``(B, heads, steps, ..)``."""
+    xp, group = lib.xp, v.shape[2] // q.shape[2]
+    q, k = (xp.repeat(xp.permute_dims(x, (0, 2, 1, 3)), group, axis=1) for x in (scale * q, k))
+    v = xp.permute_dims(v, (0, 2, 1, 3))
+    betas = () if beta is None else (xp.permute_dims(beta, (0, 2, 1))[..., None],)
+    g = lib.zeros(q.shape[:-1], q) if g is None else xp.permute_dims(g, (0, 2, 1, *range(3, g.ndim)))
+    g = g if g.ndim == 4 else g[..., None]
+    if reflections > 1:  # a gate at the first step of a token, a query at the last
+        g = xp.reshape(chunks.padded(lib, g[..., None, :], 0, reflections - 1), (*v.shape[:-1], g.shape[-1]))
+        q = at_last_steps(lib, q, reflections)
+    return [q, k, v, g, *betas]
+
+
+def at_last_steps(lib: Library, x: AnyArray, reflections: int) -> AnyArray:
+    """Put rows of tokens ``(B, heads, T, ..)`` at the last of the steps of each token, zeros at the others."""
+    if reflections == 1:
+        return x
+    rows = chunks.padded(lib, x[..., None, :], reflections - 1, 0)
+    return lib.xp.reshape(rows, (*x.shape[:2], x.shape[2] * reflections, x.shape[3]))
+
+
+def no_state(lib: Library, operands: Sequence[AnyArray], cu_seqlens: AnyArray | None) -> AnyArray:
+    """Return the initial states of sequences that have none."""
+    q, _, v, *_ = operands
+    count = q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    return lib.zeros((count, q.shape[1], q.shape[-1], v.shape[-1]), q)
+
+
 def _sequence(lib: Library, operands: Sequence[AnyArray], state: AnyArray) -> tuple[AnyArray, AnyArray]:
     """Run q, k, v, g and perhaps beta of ``(B, heads, steps, ..)``: all chunks at once but for their states."""
     steps = operands[2].shape[2]
     if not steps:
         return operands[2], 1 * state  # a caller may change it in place, and the initial states stay
-    size = min(_CHUNK, 1 << (steps - 1).bit_length())
-    chunks = -(-steps // size)
-    # Steps beyond the end have zero keys and no gate: they change nothing.
-    padded = (_padded(lib, x, 0, chunks * size - steps) for x in operands)
-    o, state = _chunks(lib, state, *(lib.xp.reshape(x, (*x.shape[:2], chunks, size, x.shape[-1])) for x in padded))
-    return lib.xp.reshape(o, (*o.shape[:2], chunks * size, o.shape[-1]))[:, :, :steps, :], state
+    o, state = _chunks(lib, state, *(chunks.cut(lib, x) for x in operands))
+    return chunks.joined(lib, o, steps), state
 
 
 def _chunks(
@@ -128,7 +157,7 @@ def _chunks(
     d = written if erased is None else lib.add_product(written, erased, states)
     o = lib.add_product(xp.sum(q * k, axis=-1, keepdims=True) * d, q * from_start, states)
     for i, of_queries in enumerate(scores):
-        o = _add_to_second(lib, o, of_queries, d, 2**i)
+        o = chunks.add_to_second(lib, o, of_queries, d, 2**i)
     decay, states, writing, d = (x[:, :, -1, ...] for x in (decay, states, writing, d))
     return o, lib.add_product(decay * states, writing, d)
 
@@ -147,12 +176,12 @@ def _pairs_of_halves(
     factors: list[AnyArray] = []
     since, after = g, xp.zeros_like(g)
     while size < steps:
-        (since1, since2), (after1, after2) = _halves(lib, since, size), _halves(lib, after, size)
-        earlier = xp.matrix_transpose(_half(lib, k, 0, size) * xp.exp(after1))
-        products = _products(lib, _half(lib, readers, 1, size, -3), xp.exp(since2), earlier)
+        (since1, since2), (after1, after2) = chunks.halves(lib, since, size), chunks.halves(lib, after, size)
+        earlier = xp.matrix_transpose(chunks.half(lib, k, 0, size) * xp.exp(after1))
+        products = _products(lib, chunks.half(lib, readers, 1, size, -3), xp.exp(since2), earlier)
         scores.append(products[0])
         if beta is not None:
-            inner = [_half(lib, factor, 1, size >> (i + 1), -3) for i, factor in enumerate(factors)]
+            inner = [chunks.half(lib, factor, 1, size >> (i + 1), -3) for i, factor in enumerate(factors)]
             factors.append(_substitute(lib, inner, products[1]))
         after = xp.reshape(xp.concat([after1 + since2[..., -1:, :], after2], axis=-2), g.shape)
         since = xp.reshape(xp.concat([since1, since1[..., -1:, :] + since2], axis=-2), g.shape)
@@ -175,51 +204,14 @@ def _states(
     if decay.shape[2] == 1:
         return first
     decay, writing, written = (x[:, :, :-1, :, :] for x in (decay, writing, written))
-    transitions = decay
-    if erased is not None:
-        diagonal = decay * lib.eye(writing.shape[-2], decay)
-        transitions = lib.add_product(diagonal, writing, erased[:, :, :-1, :, :])
-
-    def advance(s: AnyArray, transition: AnyArray, addition: AnyArray) -> tuple[AnyArray, AnyArray]:
-        s = transition * s + addition if erased is None else lib.add_product(addition, transition, s)
-        return s, s
-
-    _, others = lib.scan(advance, state, [transitions, writing @ written], 2, False)
+    erased = None if erased is None else erased[:, :, :-1, :, :]
+    transitions = chunks.transitions(lib, decay, writing, erased)
+    _, others = chunks.states(lib, state, transitions, writing @ written, reverse=False)
     return lib.xp.concat([first, others], axis=2)
 
 
 def _substitute(lib: Library, factors: Sequence[AnyArray], rows: AnyArray) -> AnyArray:
     """Multiply rows by the inverse of a triangle, given as its factors."""
     for i, factor in enumerate(factors):
-        rows = _add_to_second(lib, rows, factor, rows, 2**i)
+        rows = chunks.add_to_second(lib, rows, factor, rows, 2**i)
     return rows
-
-
-def _add_to_second(lib: Library, rows: AnyArray, factor: AnyArray, earlier: AnyArray, size: int) -> AnyArray:
-    """Add to the second halves of blocks of ``2 size`` the products of a factor and the first halves of ``earlier``."""
-    first, second = _halves(lib, rows, size)
-    second = lib.add_product(second, factor, _half(lib, earlier, 0, size))
-    return lib.xp.reshape(lib.xp.concat([first, second], axis=-2), rows.shape)
-
-
-def _halves(lib: Library, rows: AnyArray, size: int) -> Sequence[AnyArray]:
-    """Return the first and the second halves of blocks of ``2 size`` rows."""
-    return lib.unstack(_blocks(lib, rows, size, -2), -3)
-
-
-def _half(lib: Library, x: AnyArray, half: int, size: int, axis: int = -2) -> AnyArray:
-    """Return the first halves, 0, or the second ones, 1, of blocks of ``2 size`` along an axis."""
-    return _blocks(lib, x, size, axis)[..., half, *[slice(None)] * -axis]
-
-
-def _blocks(lib: Library, x: AnyArray, size: int, axis: int) -> AnyArray:
-    """Cut an axis into blocks of two halves, ``(.., blocks, 2, size, ..)``."""
-    return lib.xp.reshape(x, (*x.shape[:axis], x.shape[axis] // (2 * size), 2, size, *x.shape[axis:][1:]))
-
-
-def _padded(lib: Library, x: AnyArray, before: int, after: int) -> AnyArray:
-    """Put rows of zeros before or after those of ``x``."""
-    if not before and not after:
-        return x
-    zeros = lib.zeros((*x.shape[:-2], before + after, x.shape[-1]), x)
-    return lib.xp.concat([zeros, x] if before else [x, zeros], axis=-2)
