@@ -9,7 +9,7 @@ import torch
 
 from householder import reference
 from householder._base.spec import NONLINEARITIES as TABLE
-from householder._mathematics import linear_attention, nonlinearities, recurrence, reflections
+from householder._mathematics import delta_gradients, linear_attention, nonlinearities, recurrence, reflections
 from householder._mathematics.library import Library
 from householder.reference.sequence import ReferenceNonlinearity, rnn_forward
 from tests.conftest import NONLINEARITIES, assert_close, each_nonlinearity, randn
@@ -173,6 +173,37 @@ def test_the_delta_rule_and_linear_attention(call, gate, erases, tokens, r, rng)
         expected, end = reference.delta_rule_forward(*one)
         assert_close(o[i, :, head], expected, factor=1000)
         assert_close(last[i, head], end, factor=1000)
+
+
+@pytest.mark.parametrize("gate", [None, "head", "channel"])
+@pytest.mark.parametrize(("erases", "skips"), [(True, False), (False, False), (True, True), (False, True)])
+@pytest.mark.parametrize(("tokens", "r"), [(1, 1), (3, 2), (64, 1), (70, 2), (133, 1)])
+def test_gradients_of_the_delta_rule_and_linear_attention(call, gate, erases, skips, tokens, r, rng):
+    r = r if erases and not skips else 1
+    shape = {None: None, "head": (2, tokens, 2), "channel": (2, tokens, 2, 4)}[gate]
+    operands = [
+        rng.standard_normal((2, tokens, 1, 4)),
+        rng.standard_normal((2, tokens * r, 1, 4)),
+        rng.standard_normal((2, tokens * r, 2, 3)),
+        rng.uniform(0, 1, (2, tokens * r, 2)) if erases else None,
+        None if shape is None else -rng.exponential(1.0, shape),
+        rng.standard_normal((2, 2, 4, 3)),
+    ]
+    skip = rng.standard_normal(2) if skips else None
+    grads = rng.standard_normal((2, tokens, 2, 3)), rng.standard_normal((2, 2, 4, 3))
+
+    def gradients(*arguments):
+        return tuple(grad for grad in delta_gradients.delta_rule(*arguments) if grad is not None)
+
+    found = call(gradients, *operands, None, 0.5, r, True, skip, *grads)
+    leaves = [None if a is None else torch.from_numpy(a).requires_grad_() for a in (*operands, skip)]
+    q, k, v, beta, g, state, factor = leaves
+    written, betas = (v if beta is None else beta[..., None] * v, None) if skips else (v, beta)
+    o, last = oracle.delta_rule(q, k, written, betas, g, state, scale=0.5, reflections=r, normalize=True)
+    o = o + factor[:, None] * v if skips else o
+    expected = torch.autograd.grad((o, last), [t for t in leaves if t is not None], [*map(torch.from_numpy, grads)])
+    for one, other in zip(found, expected, strict=True):
+        assert_close(one, other.numpy(), factor=1000)
 
 
 def test_packed_sequences_of_the_delta_rule_are_sequences(call, rng):

@@ -11,7 +11,7 @@ KINDS = (functions.apply, functions.matrix, functions.rnn, columns.apply, column
 
 
 def without_kernels(source):
-    """A problem whose calls are computed as on a device without kernels: the delta rule again in its backward pass."""
+    """A problem computed as on a device without kernels, where gradients of the delta rule are in closed form."""
     problem = source.choose((*KINDS, delta.rule))(source)
 
     def ours(tensors):

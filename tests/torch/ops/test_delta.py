@@ -1,6 +1,7 @@
 """The delta rule and linear attention in torch: values, derivatives, types, compilation, packed sequences, mistakes."""
 
 import shutil
+from unittest import mock
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from benches.pages import operations
 from householder import _core
 from householder.torch import _ops
 from householder.torch._base import expressions
+from householder.torch._ops.operator import Operator
 from householder.torch.acceleration import devices, pretrained
 from householder.torch.functions.delta import run
 from tests.cases.torch import results
@@ -87,6 +89,8 @@ def test_with_values_in_the_outputs_nothing_is_erased(gate, tokens, has_beta):
     found = results(native, tensors)
     torch.testing.assert_close(found, results(expression, tensors))
     torch.testing.assert_close(found, results(composed, tensors))
+    closed = results(lambda *tensors: in_closed_form(*tensors, function=native), tensors)
+    torch.testing.assert_close(found, closed)
 
 
 @pytest.mark.parametrize("mapped", [(0, None), (0, 0), (None, 0)], ids=["batch", "both", "skip"])
@@ -282,6 +286,15 @@ def by_operations(q, k, v, beta, g, state, ends, r, normalize):
     return expressions.delta_rule(q, k, v, beta, g, state, ends, q.shape[-1] ** -0.5, r, normalize)
 
 
+def in_closed_form(*arguments, function=native):
+    """As on a device without kernels: torch operations, and gradients in closed form."""
+    with (
+        mock.patch.object(_ops.operator, "lacks_kernel", return_value=True),
+        mock.patch.object(Operator, "attempt", return_value=None),
+    ):
+        return function(*arguments)
+
+
 def outputs_and_gradients(function, tensors, grad_o, *options):
     """Outputs and the gradients of the operands of tokens, by name."""
     leaves = [None if t is None else t.detach().requires_grad_() for t in tensors]
@@ -301,7 +314,7 @@ DEPENDS_ON_NO_EARLIER = {"q": ("o", "q", "k", "v", "beta", "g"), "k": ("v",), "v
 
 @pytest.mark.slow_combinations
 @GATES
-@pytest.mark.parametrize("function", [native, by_operations])
+@pytest.mark.parametrize("function", [native, by_operations, in_closed_form])
 @pytest.mark.parametrize(
     ("erases", "r", "normalize", "ends"),
     [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import array_api_compat.torch
 
-from householder._mathematics import library, linear_attention, nonlinearities, recurrence, reflections
+from householder._mathematics import delta_gradients, library, linear_attention, nonlinearities, recurrence, reflections
 from householder.torch._base import autocast, precision
 from householder.torch._base.dtypes import HALF_TYPES
 
@@ -50,6 +50,7 @@ apply = _below_autocast(reflections.apply)
 matrix = _below_autocast(reflections.matrix)
 rnn = _below_autocast(recurrence.rnn)
 delta_rule = _below_autocast(linear_attention.delta_rule)
+delta_rule_gradients = _below_autocast(delta_gradients.delta_rule)
 gated_norm = _below_autocast(linear_attention.gated_norm)
 causal_convolution = _below_autocast(linear_attention.causal_convolution)
 

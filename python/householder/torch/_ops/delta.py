@@ -93,6 +93,22 @@ class DeltaRule(Operation):
         o, last = expressions.delta_rule(*wide, beta, g, initial_state, cu_seqlens, *options, skip, library=library)
         return library.cast(o, q.dtype), last
 
+    def closed_gradients(
+        self,
+        library: Library,
+        inputs: DeltaRuleInputs[Tensor],
+        grads: DeltaRuleGradients,
+        options: DeltaRuleOptions,
+    ) -> Pulled:
+        q, k, v, beta, g, initial_state, skip, cu_seqlens = inputs
+        compute = compute_type(q.dtype)
+        wide = [library.cast(t, compute) for t in (q, k, v)]
+        grad_o = None if grads.o is None else library.cast(grads.o, compute)
+        rest = beta, g, initial_state, cu_seqlens, *options, skip, grad_o, grads.last
+        *of_wide, of_beta, of_g, of_state, of_skip = expressions.delta_rule_gradients(*wide, *rest, library=library)
+        narrow = (library.cast(grad, t.dtype) for grad, t in zip(of_wide, (q, k, v), strict=True))
+        return *narrow, of_beta, of_g, of_state, of_skip
+
     def empty_results(self, inputs: DeltaRuleInputs[Tensor], options: DeltaRuleOptions) -> tuple[Tensor, Tensor]:
         q, v, cu_seqlens = inputs.q, inputs.v, inputs.cu_seqlens
         (batch, tokens, _, keys), (_, _, heads, values) = q.shape, v.shape

@@ -8,6 +8,7 @@ import torch
 
 from householder.torch._base.expressions import LIBRARY
 from householder.torch._base.undocumented import unwrap_if_dead
+from householder.torch._ops.devices import are_plain
 from householder.torch._ops.route import EXPRESSION, RECORDED, route
 
 if TYPE_CHECKING:
@@ -16,7 +17,26 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from householder._base.types import AnyFunction
-    from householder.torch._ops.operation import Inputs, Operation, OperatorArgument, Options, Results
+    from householder.torch._ops.operation import Grads, Inputs, Operation, OperatorArgument, Options, Results
+
+
+def gradients_in_operations(
+    operation: Operation,
+    inputs: Inputs,
+    grads: Grads,
+    needs_grad: Sequence[bool],
+    options: Options,
+    *,
+    below_autograd: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients that are needed in torch operations: in closed form where nothing differentiates them."""
+    are_last = below_autograd or not (torch.is_grad_enabled() or route() in (*RECORDED, EXPRESSION))
+    if are_last and are_plain(*inputs, *grads):
+        gradients = operation.closed_gradients(LIBRARY, inputs, grads, options)
+        if gradients is not NotImplemented:
+            needed = needs_grad[: operation.differentiable]
+            return tuple(grad if is_needed else None for grad, is_needed in zip(gradients, needed, strict=True))
+    return gradients_of_expression(operation, inputs, grads, needs_grad, options, below_autograd=below_autograd)
 
 
 def gradients_of_expression(

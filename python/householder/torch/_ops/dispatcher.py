@@ -12,7 +12,7 @@ from householder._base import torch_library
 from householder.torch._base.expressions import EXPORTED, LIBRARY
 from householder.torch._base.layout import ordinary
 from householder.torch._base.undocumented import is_forward_mode
-from householder.torch._ops.derivatives import gradients_of_expression
+from householder.torch._ops.derivatives import gradients_in_operations
 from householder.torch._ops.devices import lacks_kernel, launch
 from householder.torch._ops.memory import room_for
 from householder.torch._ops.route import EAGER
@@ -162,7 +162,7 @@ class Kernels:
         """Compute in torch operations."""
         inputs, _, grads, needs_grad, options = self._unchanged(arguments)
         lacks_kernel(self.operation, inputs, options, EAGER)
-        gradients = gradients_of_expression(self.operation, inputs, grads, needs_grad, options, below_autograd=True)
+        gradients = gradients_in_operations(self.operation, inputs, grads, needs_grad, options, below_autograd=True)
         return self._gradients([None if gradient is None else gradient.contiguous() for gradient in gradients])
 
     def backward_without_numbers(self, *arguments: OperatorArgument) -> Results:

@@ -94,7 +94,7 @@ class Operation:
     is_loop: ClassVar[bool] = False
     """Whether the expression is a loop over steps, which compilers would unroll."""
     recomputes: ClassVar[bool] = False
-    """Whether the backward pass on devices without kernels computes the expression again, to hold the inputs alone."""
+    """Whether calls on devices without kernels hold the inputs alone between the passes, and no record of autograd."""
     has_cuda: ClassVar[bool] = False
     """Whether CUDA has kernels."""
     has_flops: ClassVar[bool] = False
@@ -105,6 +105,13 @@ class Operation:
     def expression(self, library: Library, inputs: Inputs, options: Options) -> tuple[Tensor, ...]:
         """Return the results in differentiable operations of an array library, as a tuple even if there is one."""
         raise NotImplementedError
+
+    def closed_gradients(self, library: Library, inputs: Inputs, grads: Grads, options: Options) -> Pulled:
+        """Return the gradients of the differentiable inputs in operations of an array library, None for None.
+
+        Nothing differentiates them. Return ``NotImplemented`` if they are those of the expression.
+        """
+        return NotImplemented
 
     def empty_results(self, inputs: Inputs, options: Options) -> Results:
         """Allocate the results."""

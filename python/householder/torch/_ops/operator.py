@@ -15,7 +15,8 @@ gradients by ``torch.library.register_autograd``. There a tensor represents what
 ``rust/torch/saved.rs``. Eager calls do without, because it adds 15 to 20 us to a training step.
 
 Forward mode takes the expression itself, because that has every derivative. So do devices without kernels: autograd
-then records the expression, and nothing is computed twice. Operations that recompute are the exception.
+then records the expression, and nothing is computed twice. Operations that recompute are the exception: they may have
+gradients in closed form, which serve wherever nothing differentiates them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,13 @@ from torch.autograd import Function
 
 from householder.torch._base.expressions import LIBRARY
 from householder.torch._base.layout import laid_out
-from householder.torch._ops.derivatives import drop_none, gradients_of_expression, pull_back, scatter_optional
+from householder.torch._ops.derivatives import (
+    drop_none,
+    gradients_in_operations,
+    gradients_of_expression,
+    pull_back,
+    scatter_optional,
+)
 from householder.torch._ops.devices import are_plain, lacks_kernel, launch
 from householder.torch._ops.dispatcher import Kernels
 from householder.torch._ops.operation import (
@@ -184,11 +191,11 @@ class Operator:
             gradients = launch(operation.cuda_backward, *arguments)
         return self.dispatch_backward(arguments) if gradients is NotImplemented else gradients
 
-    def gradients_of_expression(
+    def gradients_in_operations(
         self, inputs: Inputs, _saved: Saved, grads: Grads, needs_grad: Inputs, options: Options
     ) -> tuple[Tensor | None, ...]:
-        """Return the gradients that are needed by torch operations alone, themselves differentiable."""
-        return gradients_of_expression(self.operation, inputs, grads, needs_grad, options)
+        """Return the gradients that are needed by torch operations alone, differentiable as ``gradients`` are."""
+        return gradients_in_operations(self.operation, inputs, grads, needs_grad, options)
 
     def needs_adjoint_alone(self, needs_grad: Sequence[bool]) -> bool:
         """Return whether a linear operation only needs the gradient of its second input: nothing has to be saved."""
@@ -250,13 +257,13 @@ class _Eager(Function):
         inputs = operation.inputs_type(*tensors[:count])
         needs_grad = operation.inputs_type(*ctx.needs_input_grad[:count])
         saved = operation.saved_type(*tensors[count:], getattr(handle, "saved", None))
-        of_grads = cls.operator.gradients_of_expression if cls.recomputes else cls.operator.gradients
+        of_grads = cls.operator.gradients_in_operations if cls.recomputes else cls.operator.gradients
         gradients = of_grads(inputs, saved, operation.grads_type(*grads), needs_grad, ctx.options)
         return *gradients, *(None,) * (len(ctx.needs_input_grad) - len(gradients))
 
 
 class _Recomputed(_Eager):
-    """Ordinary calls on devices without kernels: the expression, and once more in the backward pass."""
+    """Ordinary calls on devices without kernels: the expression, and gradients that compute from the inputs alone."""
 
     recomputes = True
 
