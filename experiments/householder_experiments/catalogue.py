@@ -1,4 +1,4 @@
-"""The tasks and models of the training command, one line each, for help texts that load no heavy library."""
+"""The tasks, models and metrics of the training command in words, for texts that load no heavy library."""
 
 TASKS = {
     "addition": "add the two marked numbers of a long sequence",
@@ -11,6 +11,7 @@ TASKS = {
     "recall": "recall the value of each key",
     "tracking": "multiply the permutations of a sequence",
 }
+"""A line for each task, for help texts."""
 
 MODELS = {
     "ornn": "orthogonal RNN, a product of Householder reflections",
@@ -20,6 +21,7 @@ MODELS = {
     "srnn": "simple RNN of torch.nn",
     "srnn-orthogonal": "simple RNN of torch.nn with an orthogonal recurrence at the start",
     "irnn": "simple RNN of torch.nn with the identity at the start, Le et al. (2015)",
+    "free-rnn": "simple RNN of any nonlinearity with an orthogonal recurrence at the start",
     "urnn": "unitary RNN of Arjovsky et al. (2016)",
     "rc-urnn": "the network of urnn, its matrix formed once per sequence",
     "fc-urnn": "unitary RNN of Wisdom et al. (2016), trained by Cayley steps",
@@ -29,3 +31,42 @@ MODELS = {
     "gated-delta": "delta with a decay",
     "delta-product": "delta with two reflections per step",
 }
+"""A line for each kind of model, for help texts."""
+
+_TITLES = {
+    "ornn": "orthogonal RNN",
+    "ornn-soft": "orthogonal RNN, soft",
+    "unitary": "unitary RNN",
+    "lstm": "LSTM",
+    "srnn": "simple RNN",
+    "srnn-orthogonal": "simple RNN, orthogonal start",
+    "irnn": "simple RNN, identity start",
+    "free-rnn": "orthogonal start, no constraint",
+    "urnn": "unitary RNN, Arjovsky et al.",
+    "rc-urnn": "the same, formed",
+    "fc-urnn": "unitary RNN, Wisdom et al.",
+    "lie-rnn": "unitary RNN, Hyland and Rätsch",
+    "usv": "factorised RNN",
+    "delta": "delta rule",
+    "gated-delta": "gated delta rule",
+    "delta-product": "delta rule, two reflections",
+}
+
+_METRICS = {"loss_ratio": "loss ratio", "mse": "MSE", "nmse": "NMSE"}
+
+
+def model_title(name: str) -> str:
+    """Return what a figure calls a model of an experiment; one that is no kind has its name alone.
+
+    Examples
+    --------
+    >>> from householder_experiments.catalogue import model_title
+    >>> model_title("ornn"), model_title("ornn-1000")
+    ('orthogonal RNN (ornn)', 'ornn-1000')
+    """
+    return f"{_TITLES[name]} ({name})" if name in _TITLES else name
+
+
+def metric_title(name: str) -> str:
+    """Return what tables and figures call a metric."""
+    return _METRICS.get(name, name)

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from householder.cli.errors import UserError
 from householder_experiments import session
+from householder_experiments.catalogue import model_title
 from householder_experiments.checks import check_all
 from householder_experiments.curves import find_runs, read_curves
 from householder_experiments.experiment import Change, Experiment, apply_change, parse_experiment
@@ -166,7 +167,7 @@ def row_metrics(groups: Mapping[Values, Iterable[Outcome]], row: Summary) -> lis
 
 
 def _label(row: Summary) -> str:
-    return "\n".join([row.model, *(f"{name.rpartition('.')[2]} {value}" for name, value in row.values)])
+    return "\n".join([model_title(row.model), *(f"{name.rpartition('.')[2]} {value}" for name, value in row.values)])
 
 
 def lines_over(rows: Iterable[Summary], along: str) -> dict[str, list[tuple[float, float, float]]]:
@@ -177,7 +178,7 @@ def lines_over(rows: Iterable[Summary], along: str) -> dict[str, list[tuple[floa
         value = values.pop(along)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return {}
-        label = ", ".join([row.model, *(f"{name} = {other}" for name, other in values.items())])
+        label = ", ".join([model_title(row.model), *(f"{name} = {other}" for name, other in values.items())])
         lines.setdefault(label, []).append((value, row.mean, row.deviation or 0.0))
     return lines
 

@@ -15,6 +15,7 @@ from rich import box
 from rich.table import Table
 
 from householder.cli.errors import UserError, nearest
+from householder_experiments.catalogue import model_title
 from householder_experiments.figures import new_figure, write_figure
 from householder_experiments.models import AnyModel, ModelSettings
 from householder_experiments.models.rivals import rival_settings
@@ -47,6 +48,7 @@ CLAIMS: Mapping[str, Claim] = {
     "srnn": Claim("any", "T n²"),
     "srnn-orthogonal": Claim("any", "T n²"),
     "irnn": Claim("any", "T n²"),
+    "free-rnn": Claim("any", "T n²"),
     "urnn": Claim("1", "T n log n"),
     "rc-urnn": Claim("1", "T n² + n² log n"),
     "fc-urnn": Claim("1", "T n² + n³"),
@@ -175,7 +177,9 @@ def draw(measured: Iterable[Measurement], path: Path) -> None:
             line = sorted(
                 (getattr(each, along), 1000 * each.seconds) for each in of_kind if getattr(each, fixed) == middle
             )
-            axes.plot(*zip(*line, strict=True), "o-", color=f"C{number}", markersize=3, linewidth=1, label=kind)
+            axes.plot(
+                *zip(*line, strict=True), "o-", color=f"C{number}", markersize=3, linewidth=1, label=model_title(kind)
+            )
     over_size.set(xlabel=f"n (T = {MIDDLE_LENGTH})", ylabel="ms for one gradient step, B = 1")
     over_length.set(xlabel=f"T (n = {MIDDLE_SIZE})")
     for axes, ticks in ((over_size, SIZES), (over_length, LENGTHS)):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from householder.cli.errors import UserError
+from householder_experiments.catalogue import model_title
 from householder_experiments.experiment import Experiment, saved_experiment
 from householder_experiments.outcome import CONFIG, METRICS, Outcome, read_outcomes
 from householder_experiments.readers import NumericColumns, is_there, read_columns
@@ -81,7 +82,8 @@ def read_curves(runs: Iterable[RunFolder], by_settings: bool = True) -> dict[str
     curves: dict[str, Curves] = {}
     for model, by_setting in groups.items():
         for name, group in zip(_names(by_setting.values()), by_setting.values(), strict=True):
-            label = f"{name}: {model}" if len(by_setting) > 1 else model
+            title = model_title(model)
+            label = f"{name}: {title}" if len(by_setting) > 1 else title
             for run in group:
                 _add(curves, label, run.directory, model)
     if not curves:

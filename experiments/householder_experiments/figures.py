@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from householder.cli.errors import UserError
+from householder_experiments.catalogue import metric_title, model_title
 from householder_experiments.curves import Curves
 from householder_experiments.files import write_whole
 from householder_experiments.outcome import Outcome, shown
@@ -90,11 +91,11 @@ def learning_curves(curves: Mapping[str, Curves], path: Path) -> None:
         metric.plot(epochs, ends, linestyle="", clip_on=False, zorder=3, **marks)
         metric.plot([], [], label=_labelled(label, group.outcomes), **marks)
     loss.set(xlabel="epoch", ylabel="training loss", yscale="log")
-    metric.set(xlabel="epoch", ylabel=name)
+    metric.set(xlabel="epoch", ylabel=metric_title(name))
     lines = ["faint: training, lines: validation"] if watched else ["lines: training"]
     if outcomes:
         lines.append(f"marks: {outcomes[0].judged_on}")
-        _metric_axis(metric, name, outcomes[0])
+        _metric_axis(metric, metric_title(name), outcomes[0])
     metric.set_title(", ".join(lines), fontsize="medium")
     for axes in (loss, metric):
         axes.grid(alpha=0.3)
@@ -173,7 +174,7 @@ def generated_sequences(directory: Path, outcomes: list[Outcome], path: Path) ->
     for axes, outcome in zip(rows, outcomes, strict=True):
         columns = read_columns(directory / outcome.model / GENERATED)
         axes.plot(columns["true"], color="grey", linewidth=1, label="true")
-        axes.plot(columns["generated"], linewidth=1, label=f"{outcome.model}: {outcome.metric_shown}")
+        axes.plot(columns["generated"], linewidth=1, label=f"{model_title(outcome.model)}: {outcome.metric_shown}")
         axes.legend(loc="upper right", fontsize="small")
     rows[-1].set_xlabel("point")
     write_figure(figure, path)

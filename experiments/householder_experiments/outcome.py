@@ -8,6 +8,7 @@ from pathlib import Path
 import pydantic
 
 from householder.cli.errors import UserError
+from householder_experiments.catalogue import metric_title
 from householder_experiments.files import write_text
 from householder_experiments.readers import is_there, read_json
 from householder_experiments.tasks.base import JudgedOn
@@ -59,7 +60,7 @@ class Outcome:
     @property
     def measured(self) -> str:
         """The judged part and the metric's name, for a table's head."""
-        return f"{self.judged_on} {self.metric_name}"
+        return f"{self.judged_on} {metric_title(self.metric_name)}"
 
 
 def shown(value: float, unit: str = "", digits: int = 4) -> str:

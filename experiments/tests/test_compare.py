@@ -20,6 +20,8 @@ from householder_experiments.models.rivals import count_parameters, resized, riv
 from householder_experiments.outcome import Outcome
 from householder_experiments.report import distinct, uneven_parameters
 
+USV = "factorised RNN (usv)"
+
 GRID = ["compare", "digits", "--models", "srnn,usv", "--seeds", "2", "--epochs", "3"]
 CHANGES = ["--set", "models.usv.margin=0.2", "--set", "models.srnn.hidden_size=20", "--set", "checkpoint_seconds=0.1"]
 
@@ -81,16 +83,16 @@ def test_plot_draws_comparisons_and_runs(grid, tmp_path, capsys):
 
 def test_curves_of_seeds_are_one(grid):
     curves = read_curves(find_runs([grid[0]]))
-    assert list(curves) == ["srnn", "usv"]
-    assert curves["usv"].over_runs("train_loss").shape == (2, 3)
-    assert curves["usv"].over_runs("validation_accuracy") is None
+    assert list(curves) == ["simple RNN (srnn)", USV]
+    assert curves[USV].over_runs("train_loss").shape == (2, 3)
+    assert curves[USV].over_runs("validation_accuracy") is None
 
 
 @pytest.mark.parametrize(
     ("copied", "labels"),
     [
-        ("seed-1", {"srnn": 3, "seed-1 ... seed-2: usv": 2, "other: usv": 1}),
-        (".", {"srnn": 4, "grid: usv": 2, "other: usv": 2}),
+        ("seed-1", {"simple RNN (srnn)": 3, f"seed-1 ... seed-2: {USV}": 2, f"other: {USV}": 1}),
+        (".", {"simple RNN (srnn)": 4, f"grid: {USV}": 2, f"other: {USV}": 2}),
     ],
 )
 def test_curves_of_other_settings_are_others_and_named_after_their_folders(copied, labels, grid, tmp_path):
@@ -201,9 +203,11 @@ def test_all_is_every_kind():
     assert set(load_experiment(packaged_config("digits"), (), ["all"]).models) == set(rival_settings())
 
 
-def test_sizes_that_a_model_refuses_are_passed_over():
+@pytest.mark.parametrize("kind", ["ornn", "usv", "free-rnn"])
+def test_sizes_that_a_model_refuses_are_passed_over(kind):
     task = digits().task.load()
-    oplu = digits("models.ornn.nonlinearity=oplu").models["ornn"]
+    changes = [f"models.{kind}.nonlinearity=oplu"]
+    oplu = load_experiment(packaged_config("digits"), changes, [kind]).models[kind]
     for parameters in (1000, 2500):
         assert resized(oplu, task, parameters).hidden_size % 2 == 0
 

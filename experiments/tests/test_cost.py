@@ -15,7 +15,7 @@ from householder_experiments.cost import CLAIMS, Measurement, exponent, measure
 from householder_experiments.models import PACKAGED_MODELS, AnyModel
 from householder_experiments.models.rivals import rival_settings
 
-LOOPS = ("urnn", "rc-urnn", "fc-urnn", "lie-rnn", "usv")
+LOOPS = ("free-rnn", "urnn", "rc-urnn", "fc-urnn", "lie-rnn", "usv")
 
 
 def test_every_model_has_its_claims_and_its_settings():

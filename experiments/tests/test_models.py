@@ -7,7 +7,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
-from householder_experiments.catalogue import MODELS
+from householder_experiments.catalogue import MODELS, model_title
 from householder_experiments.models import PACKAGED_MODELS, AnyModel
 from householder_experiments.models.cayley import CayleyAdam, haar
 from householder_experiments.models.looped import LoopedRNN
@@ -34,6 +34,7 @@ PARAMETERS = {
     "srnn-orthogonal": N * N + REAL,
     "irnn": N * N + REAL,
     "lstm": 4 * (N * N + N * D + N) + 2 * N + N * K + K,
+    "free-rnn": N * N + REAL,
     "urnn": 7 * N + COMPLEX,
     "rc-urnn": 7 * N + COMPLEX,
     "fc-urnn": N * N + COMPLEX,
@@ -79,6 +80,12 @@ def distance_from_unitary(w):
 def test_all_models_are_here():
     assert list(PACKAGED_MODELS) == list(MODELS)
     assert set(MODELS) == set(PARAMETERS)
+
+
+def test_a_figure_has_a_title_of_its_own_for_each_kind():
+    titles = {model_title(kind) for kind in MODELS}
+    assert len(titles) == len(MODELS)
+    assert titles.isdisjoint(MODELS)
 
 
 @pytest.mark.parametrize("kind", PARAMETERS)
@@ -142,7 +149,7 @@ def test_nothing_constrains_the_simple_network():
     assert distance_from_unitary(chosen.transition(chosen.build(TASK)).detach()) > 0.1
 
 
-@pytest.mark.parametrize(("kind", "is_identity"), [("srnn-orthogonal", False), ("irnn", True)])
+@pytest.mark.parametrize(("kind", "is_identity"), [("srnn-orthogonal", False), ("free-rnn", False), ("irnn", True)])
 def test_a_start_is_orthogonal_and_training_leaves_it(kind, is_identity):
     chosen = settings(kind)
     model = chosen.build(TASK)
@@ -188,7 +195,7 @@ def test_every_parameter_gets_a_gradient(kind):
             assert parameter.grad.isfinite().all(), name
 
 
-@pytest.mark.parametrize("kind", ["urnn", "rc-urnn", "fc-urnn", "lie-rnn", "usv"])
+@pytest.mark.parametrize("kind", ["free-rnn", "urnn", "rc-urnn", "fc-urnn", "lie-rnn", "usv"])
 def test_a_loop_multiplies_by_its_matrix(kind):
     recurrence = settings(kind).build(TASK).recurrence
     assert isinstance(recurrence, LoopedRNN)

@@ -190,10 +190,14 @@ def states(network, x):
 
 
 PHI = {
-    **dict.fromkeys(["ornn", "ornn-soft", "usv"], NONLINEARITIES),
+    **dict.fromkeys(["ornn", "ornn-soft", "usv", "free-rnn"], NONLINEARITIES),
     "unitary": OF_COMPLEX,
     **{kind: ["tanh", "relu"] for kind in ("srnn", "srnn-orthogonal", "irnn")},
 }
+
+
+def factorised(p):
+    return p["recurrence.u"] @ torch.diag(1 + 0.01 * torch.tanh(p["recurrence.spectrum"] / 2)) @ p["recurrence.v"].T
 
 
 def loop(w, drive, h, nonlinearity, bias):
@@ -207,8 +211,8 @@ def loop(w, drive, h, nonlinearity, bias):
 def test_the_nonlinearity_is_that_of_a_plain_loop(kind, nonlinearity):
     _, network, p = model(kind, nonlinearity=nonlinearity)
     x = torch.randn(5, 2, TASK.input_size)
-    if kind == "usv":
-        w = p["recurrence.u"] @ torch.diag(1 + 0.01 * torch.tanh(p["recurrence.spectrum"] / 2)) @ p["recurrence.v"].T
+    if kind in ("usv", "free-rnn"):
+        w = p["recurrence.w"] if kind == "free-rnn" else factorised(p)
         names = ("input_weight", "bias", "initial", "nonlinearity_bias")
         v, b, h, c = (p.get(f"recurrence.{name}") for name in names)
     elif kind in ("srnn", "srnn-orthogonal", "irnn"):

@@ -6,6 +6,7 @@ from pydantic import Discriminator, Field, Tag
 
 from householder_experiments.models.base import ModelSettings, SequenceModel
 from householder_experiments.models.delta import DeltaProductSettings, DeltaSettings, GatedDeltaSettings
+from householder_experiments.models.free import FreeSettings
 from householder_experiments.models.full_capacity import FullCapacitySettings
 from householder_experiments.models.gated import LSTMSettings
 from householder_experiments.models.lie import LieSettings
@@ -25,6 +26,7 @@ PackagedModel = Annotated[
     | SRNNSettings
     | OrthogonalStartSettings
     | IdentityStartSettings
+    | FreeSettings
     | URNNSettings
     | RestrictedCapacitySettings
     | FullCapacitySettings

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from householder._base import validate
 from householder._base.spec import NONLINEARITIES
 from householder.torch._base.expressions import activate
 from householder_experiments.models.base import initial_state
@@ -55,8 +56,8 @@ class RealRNN(LoopedRNN):
         self.initial = nn.Parameter(initial_state(hidden_size))
         self.input_weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(hidden_size, input_size)))
         self.bias = nn.Parameter(torch.zeros(hidden_size))
-        phi = NONLINEARITIES[nonlinearity]
-        phi_bias = nn.Parameter(torch.zeros(phi.moduli(hidden_size, is_complex=False))) if phi.has_bias else None
+        moduli = validate.moduli(nonlinearity, hidden_size, is_complex=False)
+        phi_bias = nn.Parameter(torch.zeros(moduli)) if NONLINEARITIES[nonlinearity].has_bias else None
         self.register_parameter("nonlinearity_bias", phi_bias)
 
     @override
