@@ -115,6 +115,50 @@ def test_links_between_pages_lead_somewhere():
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+NAMED_FILE = re.compile(r"(?<![\w/.:<-])((?:\.?\w[\w.-]*/)+[\w.-]+\.(?:py|rs|cpp|md|ya?ml|json|toml|ipynb))\b")
+NAMED_MODULE = re.compile(r"python -m (benches[.\w]*)")
+PLACEHOLDER = re.compile(r"[A-Z]+")
+
+
+def named_files(text):
+    """The files that a page names by a path of two or more parts or runs as modules; ``FILE.json`` is none."""
+    modules = (module.replace(".", "/") + ".py" for module in NAMED_MODULE.findall(text))
+    return {path for path in (*NAMED_FILE.findall(text), *modules) if not PLACEHOLDER.fullmatch(Path(path).stem)}
+
+
+@pytest.fixture(scope="module")
+def endings():
+    """The path of each file of the repository, and what remains of it without its first folders."""
+    folders = (
+        "benches",
+        "cuda",
+        "docs",
+        "examples",
+        "experiments",
+        "fuzz",
+        "python",
+        "rust",
+        "tests",
+        ".ci",
+        ".github",
+    )
+    paths = [path.relative_to(ROOT).parts for folder in folders for path in (ROOT / folder).rglob("*.*")]
+    return {"/".join(path[first:]) for path in paths for first in range(len(path))}
+
+
+OTHER_PAGES = [ROOT / "CONTRIBUTING.md", *(ROOT / folder / "README.md" for folder in ("experiments", "rust", "tests"))]
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OTHER_PAGES], ids=lambda page: f"{page.parent.name}-{page.stem}")
+def test_files_that_a_page_names_exist(page, endings):
+    assert named_files(page.read_text(encoding="utf-8")) - endings == set()
+
+
+def test_a_path_that_lacks_a_folder_is_noticed(endings):
+    text = "`experiments/models/looped.py`, benches/results/FILE.json, python -m benches.pages.looped"
+    assert named_files(text) - endings == {"experiments/models/looped.py", "benches/pages/looped.py"}
+
+
 @pytest.mark.parametrize("name", ["householder", "householder.torch", "householder.jax"])
 def test_every_public_name_has_its_place_in_the_reference(name):
     pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs/api").glob("*.md"))
