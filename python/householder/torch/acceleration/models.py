@@ -74,8 +74,8 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
         is_bfloat16 = any(p.dtype is torch.bfloat16 and p.is_cpu for p in model.parameters())
         if is_bfloat16 and not _multiplies_bfloat16():
             _log.warning(
-                "this processor has no instructions for bfloat16, so torch's own products take most of the time of "
-                "these layers: in float32 they gain more"
+                "this processor has no instructions for bfloat16, so torch's own products take most of the time: "
+                "load the model with dtype=torch.float32, which is faster here if its weights fit into memory"
             )
     elif already:
         _log.info("already accelerated: %s of %s", _layers(already), kind)
