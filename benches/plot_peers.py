@@ -45,7 +45,7 @@ def draw(cases, path):
         for panel, value in zip(panels, values, strict=True):
             panel.plot([value(cases[order[line]][name]) for line in lines], lines, **style)
     panels[0].axvline(1, color="C0", linewidth=1)
-    panels[0].set(xscale="log", xlabel="time, times householder's (least; to the right: slower)")
+    panels[0].set(xscale="log", xlabel="time relative to householder's, least of all rounds (right: slower)")
     panels[1].set(xscale="log", xlabel="error of results and gradients, relative to float64")
     panels[0].set_yticks(
         range(len(order)), [case.partition(" ")[2].replace(" ", ", ").replace("=", " = ") for case in order]

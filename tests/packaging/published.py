@@ -3,25 +3,32 @@
 ``python tests/packaging/published.py`` rewrites the pages in place; the test beside it says which words must be gone.
 """
 
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = tomllib.loads((ROOT / "Cargo.toml").read_text("utf-8"))["workspace"]["package"]
+CLONE = f"git clone {PACKAGE.get('repository', 'REPOSITORY')} && cd householder # or copy the folder of the source\n"
+ACTIVATE = "python3 -m venv .venv && source .venv/bin/activate\n"
 INSTALLATION = {
     "README.md": [
-        ("git clone REPOSITORY && cd householder\n", ""),
-        ("pip install . ./experiments && ", "pip install householder-experiments && "),
+        (f"{CLONE}{ACTIVATE}pip install torch", f"{ACTIVATE}pip install torch"),
+        ("pip install . ./experiments\n", "pip install householder-experiments\n"),
+        (
+            f"{CLONE}{ACTIVATE}pip install '.[torch,cuda13]' ./experiments",
+            f"{ACTIVATE}pip install 'householder[torch,cuda13]' householder-experiments",
+        ),
         ("You build it from source. Only Linux", "Only Linux"),
         (
             "You need Python 3.11 or later and Rust 1.89 or later, on Linux. macOS and Windows should work, but are "
             "not tested. Install Rust from [rustup.rs](https://rustup.rs), because distributions often ship an older "
             "one (Debian 13 has 1.85).\n\nThe commands at the top build the package. For some ten minutes on two "
-            "cores, pip prints nothing while Rust compiles the kernels, with up to 4 GB of memory; `pip install -v` "
-            "shows it. Then it downloads torch, ",
+            "quiet cores, pip prints nothing while Rust compiles the kernels, with up to 4 GB of memory; "
+            "`pip install -v` shows it. Then it downloads torch, ",
             "You need Python 3.11 or later, on Linux. macOS and Windows should work, but are not tested. The "
             "commands at the top download torch, ",
         ),
         ("`cargo add householder`, once it is published. ", "`cargo add householder`. "),
-        ("`pip install '.[torch,cuda13]'` adds", "`pip install 'householder[torch,cuda13]'` adds"),
         ("`pip install '.[jax]'` adds", "`pip install 'householder[jax]'` adds"),
         (
             "```sh\n.venv/bin/pip install '.[test]'",
@@ -34,17 +41,20 @@ INSTALLATION = {
     ],
     "docs/index.md": [
         (
-            "In a clone of the repository, with Python 3.11 or later and Rust 1.89 or later:",
+            "In a clone of the repository, or a copy of its folder, with Python 3.11 or later and Rust 1.89 or later:",
             "With Python 3.11 or later:",
         ),
         ("pip install '.[torch]'\n", "pip install 'householder[torch]'\n"),
-        ("The build takes about ten minutes on two cores and prints nothing meanwhile. Without", "Without"),
+        ("The build takes about ten minutes on two quiet cores and prints nothing meanwhile. Without", "Without"),
         ("`pip install . ./experiments` also", "`pip install householder-experiments` also"),
     ],
     "docs/quickstart.md": [
-        ("Install from a clone, with Python 3.11 or later and Rust 1.89 or later.", "You need Python 3.11 or later."),
         (
-            "The first build takes about ten minutes on two cores and up to 4 GB of memory. pip prints nothing "
+            "Install from a clone or a copy of the source, with Python 3.11 or later and Rust 1.89 or later.",
+            "You need Python 3.11 or later.",
+        ),
+        (
+            "The first build takes about ten minutes on two quiet cores and up to 4 GB of memory. pip prints nothing "
             "meanwhile; `pip install -v` shows it.\n\n",
             "",
         ),
