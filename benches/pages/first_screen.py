@@ -16,13 +16,13 @@ BARS = {
     "recurrence, n = m = 128": "RNN, 128 units, all reflections",
     "recurrence, n = 512, m = 510": "RNN, 512 units, 510 reflections, one sequence",
     "recurrence, n = 512, m = 64, batch 64, 512": "RNN, 512 units, on a GPU",
-    "`W h`, n = 128": "one product W h, n = 128, m = 16",
+    "`W h`, n = 128": "one product W h, 128 units, 16 reflections",
     "gated delta rule": "gated delta rule, 2,048 tokens",
     "its memory": "memory of the delta rule",
 }
 """Rows by how they begin, and what they are called."""
-TITLE = "Time or memory of others, divided by ours (dashed line: equal), on a CPU unless marked"
-LEGEND = (("theirs", "torch's own or transformers"), ("rival", "the strongest rival"))
+TITLE = "Time or memory of others, divided by ours (dashed line: equal); a CPU with AVX-512 unless marked"
+LEGEND = (("theirs", "torch or transformers"), ("rival", "the strongest rival"))
 WIDTH, ROW, BAR, LABEL = 740, 38, 14, 316
 STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #24292f }
@@ -35,7 +35,7 @@ text { font: 13px system-ui, sans-serif; fill: #24292f }
 
 
 def ratios(readme: str) -> dict[str, list[tuple[str, float]]]:
-    """Return who is compared and the ratio, torch's own and the strongest rival's, by the first cell of each row."""
+    """Return the names and ratios of torch or transformers and of the strongest rival, by the first cell of a row."""
     rows = (line.strip("| ").split(" | ") for line in readme.splitlines() if re.search(r": [\d.]+x", line))
     return {cells[0]: [ratio for cell in cells[2:] if (ratio := ratio_of(cell))] for cells in rows}
 
