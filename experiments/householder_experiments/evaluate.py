@@ -8,6 +8,7 @@ from rich import box
 from rich.table import Table
 
 from householder.cli.errors import UserError
+from householder_experiments.catalogue import metric_title
 from householder_experiments.experiment import Experiment, apply_change, data_change, validated
 from householder_experiments.models import SequenceModel
 from householder_experiments.outcome import CONFIG, shown
@@ -38,7 +39,7 @@ def evaluate(options: Namespace) -> int:
     ]
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("model")
-    for heading in dict.fromkeys((f"{part} loss", f"{part} {task.metric}")):
+    for heading in dict.fromkeys((f"{part} loss", f"{part} {metric_title(task.metric)}")):
         table.add_column(heading, justify="right")
     for (name, _, metric), loss in zip(rows, distinct([loss for _, loss, _ in rows]), strict=True):
         table.add_row(name, *[loss, shown(metric, task.unit)][: len(table.columns) - 1])
