@@ -19,8 +19,8 @@ from householder_experiments.outcome import Outcome, shown
 from householder_experiments.readers import read_columns
 from householder_experiments.tasks.base import GENERATED
 
-_LEGEND_ROW = 0.25
-"""Height of a line of the legend, in inches."""
+_LEGEND_ROW, _LEGEND_CHARACTER = 0.25, 0.075
+"""Height of a line of the legend and width of a character of it, in inches."""
 _MARKERS = "osD^vPX*"
 """Shapes of the marks of models, because marks of near results lie on one another."""
 _FEWEST_FOR_A_BOX = 5
@@ -65,12 +65,13 @@ def learning_curves(curves: Mapping[str, Curves], path: Path) -> None:
     UserError
         If the image cannot be written.
     """
-    figure = new_figure(12, max(4.5, _LEGEND_ROW * len(curves)))
+    labels = [_labelled(label, group.outcomes) for label, group in curves.items()]
+    figure = new_figure(*_size_with_legend(10.5, labels))
     loss, metric = figure.subplots(1, 2)
     outcomes = [outcome for group in curves.values() for outcome in group.outcomes]
     name = next(iter(curves.values())).metric
     watched = False
-    for number, (label, group) in enumerate(curves.items()):
+    for number, (label, group) in enumerate(zip(labels, curves.values(), strict=True)):
         color = f"C{number}"
         _band(loss, group.over_runs("train_loss"), color)
         training, validation = (group.over_runs(f"{part}_{name}") for part in ("train", "validation"))
@@ -88,8 +89,9 @@ def learning_curves(curves: Mapping[str, Curves], path: Path) -> None:
             "markersize": 6,
             "markeredgecolor": "white",
         }
-        metric.plot(epochs, ends, linestyle="", clip_on=False, zorder=3, **marks)
-        metric.plot([], [], label=_labelled(label, group.outcomes), **marks)
+        if ends:  # an empty line that is not clipped has no place, and the layout collapses
+            metric.plot(epochs, ends, linestyle="", clip_on=False, zorder=3, **marks)
+        metric.plot([], [], label=label, **marks)
     loss.set(xlabel="epoch", ylabel="training loss", yscale="log")
     metric.set(xlabel="epoch", ylabel=metric_title(name))
     lines = ["faint: training, lines: validation"] if watched else ["lines: training"]
@@ -145,7 +147,7 @@ def over_values(
     path : Path
         The image to write; its suffix names the format.
     """
-    figure = new_figure(7.5, max(4.5, _LEGEND_ROW * len(lines)))
+    figure = new_figure(*_size_with_legend(6, list(lines)))
     axes = figure.subplots()
     for model, points in lines.items():
         values, means, deviations = zip(*sorted(points), strict=True)
@@ -187,6 +189,11 @@ def _band(axes: Any, values: NDArray[np.float64] | None, color: str, faint: bool
     axes.plot(epochs, values.mean(0), color=color, linewidth=1, alpha=0.35 if faint else 1)
     if len(values) > 1 and not faint:
         axes.fill_between(epochs, values.min(0), values.max(0), color=color, alpha=0.15, linewidth=0)
+
+
+def _size_with_legend(width: float, labels: list[str]) -> tuple[float, float]:
+    """Return the size of a figure, in inches, whose axes have a width and whose legend stands beside them."""
+    return width + _LEGEND_CHARACTER * max(map(len, labels)), max(4.5, _LEGEND_ROW * len(labels))
 
 
 def _legend_beside(figure: Figure) -> None:

@@ -285,6 +285,18 @@ def test_mistakes_are_answered_in_one_line(arguments, message, tmp_path, monkeyp
     assert message in refusal(*arguments)
 
 
+def test_a_model_that_has_not_ended_leaves_room_for_the_axes(monkeypatch, tmp_path):
+    drawn = []
+    monkeypatch.setattr(figures, "write_figure", lambda figure, _: drawn.append(figure))
+    ended = Outcome("srnn", 8, 100, 2, 1.0, 0.5, 50.0, "accuracy", "test", "%")
+    columns = {"train_loss": np.array([1.0, 0.5]), "train_accuracy": np.array([40.0, 50.0])}
+    outcomes = {"ended": [ended], "interrupted": []}
+    curves = {name: Curves("accuracy", [columns], of_model) for name, of_model in outcomes.items()}
+    figures.learning_curves(curves, tmp_path)
+    drawn[0].canvas.draw()
+    assert all(axes.get_position().width > 0.25 for axes in drawn[0].axes)
+
+
 @pytest.mark.parametrize("count", [1, 9, 40])
 @pytest.mark.parametrize("kind", ["curves", "over"])
 def test_a_legend_covers_no_axes_and_fits(kind, count, monkeypatch, tmp_path):

@@ -8,10 +8,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = tomllib.loads((ROOT / "Cargo.toml").read_text("utf-8"))["workspace"]["package"]
-CLONE = f"git clone {PACKAGE.get('repository', 'REPOSITORY')} && cd householder # or copy the folder of the source\n"
+CLONE = f"git clone {PACKAGE.get('repository', 'REPOSITORY')} && cd householder\n"
 ACTIVATE = "python3 -m venv .venv && source .venv/bin/activate\n"
 INSTALLATION = {
     "README.md": [
+        ("Clone the repository, or copy its folder. Without a GPU:", "Without a GPU:"),
         (f"{CLONE}{ACTIVATE}pip install torch", f"{ACTIVATE}pip install torch"),
         ("pip install . ./experiments\n", "pip install householder-experiments\n"),
         (
