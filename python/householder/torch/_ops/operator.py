@@ -95,10 +95,7 @@ class Operator:
                     needs_graph = needs_graph or tensor.requires_grad
             if needs_graph and torch.is_grad_enabled():
                 return self._eager.apply(*inputs, options)
-            if forward is None:
-                computed = self._on_cpu(inputs, options, False)
-            else:
-                computed = forward(inputs, options)
+            computed = self._on_cpu(inputs, options, False) if forward is None else forward(inputs, options)
         except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
             return None  # the checks of the arguments explain
         return None if computed is NotImplemented else computed[0]
