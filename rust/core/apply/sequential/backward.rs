@@ -1,6 +1,6 @@
 //! Gradients, one reflection after the other.
 
-use super::columns::Columns;
+use super::columns::ReflectionColumns;
 use super::vectors::{Registers, pad};
 use super::{PANEL, panels, side_by_side};
 use crate::apply::CHUNK;
@@ -41,7 +41,7 @@ impl<'a, T: Scalar> Source<'a, T> {
 
 /// Workspace for the gradients of applications of products of `k` reflections.
 pub struct Backward<T: Scalar> {
-    columns: Columns<T>,
+    columns: ReflectionColumns<T>,
     /// The current states `x_i` of some vectors, and their gradients.
     x: Buffer<T>,
     g: Buffer<T>,
@@ -58,11 +58,11 @@ impl<T: Scalar> Backward<T> {
     pub fn new(n: usize, k: usize, rows: usize) -> Result<Self> {
         let (width, ld, rows) = (k.min(PANEL), padded::<T>(n), rows.min(CHUNK));
         Ok(Self {
-            columns: Columns::new(n, width)?,
+            columns: ReflectionColumns::new(n, width)?,
             x: Buffer::zeroed(rows * ld)?,
             g: Buffer::zeroed(rows * ld)?,
             factors: Buffer::zeroed(rows * k)?,
-            grad_v: Buffer::zeroed(Columns::<T>::len(n, width))?,
+            grad_v: Buffer::zeroed(ReflectionColumns::<T>::len(n, width))?,
             turned: Buffer::zeroed(n)?,
         })
     }

@@ -26,7 +26,7 @@ const fn unit<T>() -> usize {
 }
 
 /// Columns and what their [`ReflectionSteps`] need, for one matrix after the other of the same shape.
-pub struct Columns<T: Scalar> {
+pub struct ReflectionColumns<T: Scalar> {
     n: usize,
     /// Number of reflections.
     pub k: usize,
@@ -49,7 +49,7 @@ pub struct Columns<T: Scalar> {
     pivots: Vec<(usize, T)>,
 }
 
-impl<T: Scalar> Columns<T> {
+impl<T: Scalar> ReflectionColumns<T> {
     /// Memory for `k` reflections of vectors of size `n`.
     pub fn new(n: usize, k: usize) -> Result<Self> {
         let (ld, ld_k) = (padded::<T>(n), padded::<T>(k));
@@ -170,8 +170,9 @@ impl<T: Scalar> Columns<T> {
         }
     }
 
-    /// Writes `dL/dU` from `dL/dV`, [`Columns::len`] numbers laid out like the columns, or adds it to what is there. `grad_u` begins with the first
-    /// entry of `u`, and its rows are as far apart. A last column for `u_1` is left as it is but for its zeros.
+    /// Writes `dL/dU` from `dL/dV`, [`ReflectionColumns::len`] numbers laid out like the columns, or adds it to what is there.
+    /// `grad_u` begins with the first entry of `u`, and its rows are as far apart. A last column for `u_1` is left as it is but
+    /// for its zeros.
     #[inline(always)]
     pub fn write_gradient<S: Simd>(&mut self, s: S, grad_v: &[T], u: Reflections<'_, T>, grad_u: &mut [T], add: bool) {
         let (n, k, ld_k, unit) = (self.n, self.k, padded::<T>(self.k), unit::<T>());
@@ -221,12 +222,12 @@ mod tests {
     use crate::wy::layout::Trapezoid;
 
     simd! {
-        fn lay_out<T: Scalar>(s, v: &mut Trapezoid<T>, columns: &mut Columns<T>, u: Reflections<'_, T>) -> Result<()> {
+        fn lay_out<T: Scalar>(s, v: &mut Trapezoid<T>, columns: &mut ReflectionColumns<T>, u: Reflections<'_, T>) -> Result<()> {
             v.set(s, u);
             columns.set(s, u)
         }
 
-        fn write<T: Scalar>(s, columns: &mut Columns<T>, grad_v: &[T], u: Reflections<'_, T>, grad_u: &mut [T]) -> () {
+        fn write<T: Scalar>(s, columns: &mut ReflectionColumns<T>, grad_v: &[T], u: Reflections<'_, T>, grad_u: &mut [T]) -> () {
             columns.write_gradient(s, grad_v, u, grad_u, false);
         }
     }
@@ -256,7 +257,7 @@ mod tests {
                 let w = Operator::with_form([1, n, m], &entries[..], form, tau.as_deref()).unwrap();
                 let u = w.at(0).u;
                 let k = u.count();
-                let (mut v, mut columns) = (Trapezoid::new(n, k).unwrap(), Columns::new(n, k).unwrap());
+                let (mut v, mut columns) = (Trapezoid::new(n, k).unwrap(), ReflectionColumns::new(n, k).unwrap());
                 lay_out(isa, &mut v, &mut columns, u).unwrap();
                 let case = format!("{} {n} {m} {form:?} {size}", isa.name());
                 for j in 0..k {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::columns::Columns;
+use super::columns::ReflectionColumns;
 use super::vectors::{Registers, pad};
 use super::{PANEL, panels, side_by_side};
 use crate::apply::{CHUNK, TASKS};
@@ -17,7 +17,7 @@ use crate::threads::{Cancel, Context};
 
 /// Workspace for applications of products of `k` reflections.
 pub struct Forward<T: Scalar> {
-    columns: Columns<T>,
+    columns: ReflectionColumns<T>,
     /// Vectors that go through all reflections together.
     x: Buffer<T>,
 }
@@ -25,7 +25,10 @@ pub struct Forward<T: Scalar> {
 impl<T: Scalar> Forward<T> {
     /// For `rows` vectors of size `n`.
     pub fn new(n: usize, k: usize, rows: usize) -> Result<Self> {
-        Ok(Self { columns: Columns::new(n, k.min(PANEL))?, x: Buffer::zeroed(rows.min(CHUNK) * padded::<T>(n))? })
+        Ok(Self {
+            columns: ReflectionColumns::new(n, k.min(PANEL))?,
+            x: Buffer::zeroed(rows.min(CHUNK) * padded::<T>(n))?,
+        })
     }
 }
 
@@ -97,7 +100,7 @@ pub fn forward_on_threads<T: Scalar>(
     let (n, k, isa) = (w.u.n(), w.u.count(), context.isa);
     let (ld, most) = (padded::<T>(n), TASKS * CHUNK);
     let panels: Vec<Range<usize>> = panels(k, w.adjoint).collect();
-    let mut columns = [Columns::new(n, k.min(PANEL))?, Columns::new(n, k.min(PANEL))?];
+    let mut columns = [ReflectionColumns::new(n, k.min(PANEL))?, ReflectionColumns::new(n, k.min(PANEL))?];
     let mut x = Buffer::zeroed(most.min(h.len() / n) * ld)?;
     for (h, out) in h.chunks(most * n).zip(out.chunks_mut(most * n)) {
         let rows = h.len() / n;
@@ -138,12 +141,12 @@ pub fn forward_on_threads<T: Scalar>(
 
 simd! {
     /// Lays out a panel.
-    fn lay_out<T: Scalar>(s, columns: &mut Columns<T>, u: Reflections<'_, T>) -> Result<()> {
+    fn lay_out<T: Scalar>(s, columns: &mut ReflectionColumns<T>, u: Reflections<'_, T>) -> Result<()> {
         columns.set(s, u)
     }
 
     /// Applies a panel to vectors `ld` apart.
-    fn apply<T: Scalar>(s, columns: &Columns<T>, adjoint: bool, x: &mut [T], ld: usize) -> () {
+    fn apply<T: Scalar>(s, columns: &ReflectionColumns<T>, adjoint: bool, x: &mut [T], ld: usize) -> () {
         columns.steps(adjoint).apply(Registers(s), x, ld, #[inline(always)] |_, _, _, _| {});
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Backward;
 use super::backward::Source;
-use super::columns::Columns;
+use super::columns::ReflectionColumns;
 use super::vectors::{Registers, pad};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
@@ -27,7 +27,7 @@ pub(crate) fn forward<T: Scalar>(
     tape: &mut [T],
 ) -> Result<()> {
     check(w, tape, w.vectors(&[("h", h.len())])?)?;
-    let (isa, mut columns) = (context.isa, Columns::new(w.n(), w.reflections())?);
+    let (isa, mut columns) = (context.isa, ReflectionColumns::new(w.n(), w.reflections())?);
     let mut x = Buffer::zeroed(columns.ld)?;
     context.here(|cancel| run(isa, &mut columns, &mut x, cancel, w.at(0), h, tape))
 }
@@ -42,7 +42,7 @@ fn check<T: Scalar>(w: &Operator<'_, T>, tape: &[T], rows: usize) -> Result<()> 
 simd! {
     fn run<T: Scalar>(
         s,
-        columns: &mut Columns<T>,
+        columns: &mut ReflectionColumns<T>,
         x: &mut Buffer<T>,
         cancel: &Cancel<'_>,
         w: Transform<'_, T>,
