@@ -21,7 +21,7 @@ BARS = {
     "its memory": "memory of the delta rule",
 }
 """Rows by how they begin, and what they are called."""
-TITLE = "Time or memory of others, divided by ours (dashed line: equal); a CPU with AVX-512 unless marked"
+TITLE = "Time or memory of others, divided by ours (dashed line: equal); CPU with AVX-512"
 LEGEND = (("theirs", "torch or transformers"), ("rival", "the strongest rival"))
 WIDTH, ROW, BAR, LABEL = 740, 38, 14, 316
 STYLE = """
