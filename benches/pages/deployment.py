@@ -124,7 +124,7 @@ def in_rust(layer, work):
     save_file({"x": work.x.expand(1000 if one else -1, -1, -1).contiguous()}, files[1])
     settings = ["--quiet", "--locked", "--profile", work.profile, "--example", "infer", "--features", "safetensors"]
     subprocess.run(["cargo", "build", *settings], cwd=ROOT, check=True)
-    command = ["cargo", "run", *settings, "--", *files]
+    command = ["cargo", "run", *settings, "--", *files, layer.nonlinearity]
 
     def run():
         printed = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
