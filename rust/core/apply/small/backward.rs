@@ -76,7 +76,7 @@ simd! {
             }
         }
         std::mem::swap(&mut chain.v.rows, grad_v);
-        chain.v.write_gradient(s, u, grad_u, false);
+        chain.v.write_gradient(s, u, grad_u);
         if u.u1().is_some() {
             grad_u[n * n - 1] = grad_u1;
         }

@@ -127,11 +127,11 @@ impl<T: Scalar> Trapezoid<T> {
         Ok(inverse)
     }
 
-    /// Writes `dL/dU` from `dL/dV` that stands where `V` was, or adds it to what is there: see [`write_gradient_rows`].
+    /// Writes `dL/dU` from `dL/dV` that stands where `V` was: see [`write_gradient_rows`].
     #[inline(always)]
-    pub fn write_gradient<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, grad_u: &mut [T], add: bool) {
+    pub fn write_gradient<S: Simd>(&mut self, s: S, u: Reflections<'_, T>, grad_u: &mut [T]) {
         assert_eq!([u.n(), u.count()], [self.n, self.k], "workspace for another shape");
-        write_gradient_rows(s, &mut self.rows[..self.n * self.ld_k], &self.scale[..self.k], 0, u, grad_u, add);
+        write_gradient_rows(s, &mut self.rows[..self.n * self.ld_k], &self.scale[..self.k], 0, u, grad_u, false);
     }
 }
 
