@@ -13,7 +13,6 @@
 //! weights; here the products are plain loops.
 
 use std::error::Error;
-use std::mem::take;
 
 use householder::convolution;
 use householder::delta::{self, Gate, Operands, Problem, Results, Sizes};
@@ -126,7 +125,7 @@ impl Layer {
 
     /// Outputs of the next tokens of a sequence, one or many: `x (tokens, hidden_size)`.
     fn forward(&self, context: &mut Context<'_>, state: &mut State, x: &[f32]) -> Result<Vec<f32>, Refusal> {
-        let mixed = self.convolved(context, &mut state.window, product(x, &self.in_proj_qkv, self.hidden_size))?;
+        let mixed = self.convolved(context, &mut state.window, &product(x, &self.in_proj_qkv, self.hidden_size))?;
         let out = self.recurrence(context, &mut state.memory, &mixed, x)?;
         let z = product(x, &self.in_proj_z, self.hidden_size);
         let operands = gated_norm::Operands {
@@ -142,22 +141,19 @@ impl Layer {
         Ok(product(&normed, &self.out_proj, self.sizes.value_heads * self.sizes.value_width))
     }
 
-    /// The rows of the tokens after the convolution, which begins with the inputs that the call before has left.
-    fn convolved(&self, context: &mut Context<'_>, window: &mut Vec<f32>, qkv: Vec<f32>) -> Result<Vec<f32>, Refusal> {
-        let (channels, taps, before) = (self.channels(), self.taps(), window.len());
-        let mut inputs = take(window);
-        inputs.extend(&qkv);
+    /// The rows of the tokens after the convolution, which takes its window from before the first to after the last.
+    fn convolved(&self, context: &mut Context<'_>, window: &mut [f32], qkv: &[f32]) -> Result<Vec<f32>, Refusal> {
+        let (channels, taps) = (self.channels(), self.taps());
         let operands = convolution::Operands {
-            sizes: convolution::Sizes { batch: 1, tokens: inputs.len() / channels, channels, taps },
-            x: (&inputs).into(),
+            sizes: convolution::Sizes { batch: 1, tokens: qkv.len() / channels, channels, taps },
+            x: qkv.into(),
             weight: &self.conv,
             bias: None,
             silu: true,
         };
-        let mut mixed = vec![0.0; inputs.len()];
-        convolution::forward(context, operands, (&mut mixed).into())?;
-        *window = inputs.split_off(qkv.len());
-        Ok(mixed.split_off(before))
+        let mut mixed = vec![0.0; qkv.len()];
+        convolution::advance(context, operands, window, (&mut mixed).into())?;
+        Ok(mixed)
     }
 
     /// The delta rule of all tokens, which takes the memory from before the first to after the last.

@@ -19,10 +19,17 @@ impl Convolution {
         Self { sizes, x: numbers(tokens * channels), weight: numbers(channels * taps) }
     }
 
+    /// The last inputs of a sequence without tokens.
+    fn state(&self) -> Vec<f32> {
+        vec![0.0; (self.sizes.taps - 1) * self.sizes.channels]
+    }
+
     pub fn by_crate(&self) -> Call<'_> {
-        let (x, weight) = ((&self.x).into(), &self.weight[..]);
+        let (x, weight, mut state) = ((&self.x).into(), &self.weight[..], self.state());
         let operands = convolution::Operands { sizes: self.sizes, x, weight, bias: None, silu: true };
-        Box::new(move |out| convolution::forward(&mut Context::default(), operands, out.into()).unwrap())
+        Box::new(move |out| {
+            convolution::advance(&mut Context::default(), operands, &mut state, out.into()).unwrap();
+        })
     }
 
     pub fn by_tokens(&self) -> Call<'_> {
@@ -30,7 +37,11 @@ impl Convolution {
         // Taps one after the other, so that loops run along channels.
         let taps: Vec<Vec<f32>> =
             (0..taps).map(|tap| self.weight.iter().skip(tap).step_by(taps).copied().collect()).collect();
-        Box::new(move |outputs| pulp::Arch::new().dispatch(LoopOverTaps { x: &self.x, taps: &taps, channels, outputs }))
+        let mut state = self.state();
+        Box::new(move |outputs| {
+            let state = &mut state[..];
+            pulp::Arch::new().dispatch(LoopOverTaps { x: &self.x, taps: &taps, channels, state, outputs });
+        })
     }
 }
 
@@ -38,6 +49,7 @@ struct LoopOverTaps<'a> {
     x: &'a [f32],
     taps: &'a [Vec<f32>],
     channels: usize,
+    state: &'a mut [f32],
     outputs: &'a mut [f32],
 }
 
@@ -46,15 +58,22 @@ impl WithSimd for LoopOverTaps<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Self { x, taps, channels, outputs } = self;
+        let Self { x, taps, channels, state, outputs } = self;
         for (token, out) in outputs.chunks_exact_mut(channels).enumerate() {
             out.fill(0.0);
-            for (before, tap) in taps.iter().rev().enumerate().take(token + 1) {
-                let row = &x[(token - before) * channels..][..channels];
+            for (before, tap) in taps.iter().rev().enumerate() {
+                let row = match token.checked_sub(before) {
+                    Some(token) => &x[token * channels..],
+                    None => &state[(taps.len() - 1 + token - before) * channels..],
+                };
                 out.iter_mut().zip(row).zip(tap).for_each(|((out, &x), &w)| *out = x.mul_add(w, *out));
             }
             out.iter_mut().for_each(|x| *x = silu(*x));
         }
+        let new = state.len().min(x.len());
+        state.copy_within(new.., 0);
+        let kept = state.len() - new;
+        state[kept..].copy_from_slice(&x[x.len() - new..]);
     }
 }
 

@@ -1,4 +1,5 @@
-//! The convolution and the gated norm against their definitions, and from rows that lie apart with the same bits.
+//! The convolution and the gated norm against their definitions. Rows that lie apart, and calls that continue each other, have the
+//! same bits.
 
 use householder::convolution::Sizes;
 use householder::error::{Error, Result};
@@ -43,8 +44,12 @@ fn convolve<T: Exponential>(source: &mut Source) {
     let [of_x, of_grad] = [shape(source), shape(source)];
     let x = Apart::any(|bound| source.below(bound), &given.x, of_x);
     let grad = Apart::any(|bound| source.below(bound), &given.grad, of_grad);
+    let pieces = source.fork();
     let run = |context: &mut Context<'_>| -> Pair<T> {
-        (given.compute(context), given.compute_from(context, [x.tokens(), grad.tokens()]))
+        let (found, mut pieces) = (given.compute(context), pieces.clone());
+        let continued = given.continued(context, |rest| 1 + pieces.below(rest));
+        assert!(bits([Some(&continued)]) == bits([Some(&found[0])]), "{sizes:?}: other bits of calls that continue");
+        (found, given.compute_from(context, [x.tokens(), grad.tokens()]))
     };
     let (found, copy) = call(source, extent, run);
     compare(&found, &given.exact());

@@ -96,8 +96,9 @@ compiled! {
         fn delta_backward(context: &mut Context<'_>, problem: &delta::Problem<'_, Self>, saved: Option<&[Self]>,
             cotangents: delta::Cotangents<'_, Self>, gradients: delta::Gradients<'_, Self>) -> Result<()>
             = delta::backward::run;
-        fn convolution(context: &mut Context<'_>, operands: convolution::Operands<'_, Self>, out: NumbersMut<'_, Self>)
-            -> Result<()> = convolution::forward::forward_of_type;
+        fn convolution(context: &mut Context<'_>, operands: convolution::Operands<'_, Self>,
+            state: Option<&mut [Self]>, out: NumbersMut<'_, Self>) -> Result<()>
+            = convolution::forward::forward_of_type;
         fn convolution_backward(context: &mut Context<'_>, operands: convolution::Operands<'_, Self>,
             grad_out: Tokens<'_, Self>, gradients: convolution::Gradients<'_, Self>) -> Result<()>
             = convolution::backward::backward_of_type;

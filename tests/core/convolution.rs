@@ -2,7 +2,7 @@
 
 use crate::common::convolution::Given;
 use crate::common::{Random, number_of_threads, refusal_of, with_each_instruction_set};
-use householder::convolution::{Gradients, Operands, Sizes, backward, forward};
+use householder::convolution::{Gradients, Operands, Sizes, advance, backward, forward};
 use householder::exponential::Exponential;
 use householder::stored::{Numbers, NumbersMut, Tokens};
 use householder::threads::Context;
@@ -58,7 +58,9 @@ fn threads_do_not_change_a_bit() {
     let given = random::<f32>([3, 700, 1100, 4], true);
     let results = [1, 2, 7].map(|threads| {
         set_num_threads(threads);
-        given.compute(&mut Context::default()).concat().into_iter().map(f32::to_bits).collect::<Vec<_>>()
+        let context = &mut Context::default();
+        let results = [&given.compute(context)[..], &[given.continued(context, |rest| rest.min(600))]].concat();
+        results.concat().into_iter().map(f32::to_bits).collect::<Vec<_>>()
     });
     assert!(results.iter().all(|other| other == &results[0]));
 }
@@ -93,6 +95,27 @@ fn rows_may_be_anywhere_and_have_half_types() {
             assert!((got - want).abs() <= want.abs() / 256.0, "{got} for {want}");
         }
     }
+}
+
+#[test]
+fn calls_that_continue_have_the_outputs_of_one() {
+    for sizes in [[2, 9, 7, 4], [1, 40, 520, 3], [3, 5, 4, 1], [1, 600, 3, 4], [2, 6, 5, 8]] {
+        let given = random::<f32>(sizes, true);
+        with_each_instruction_set(|context| {
+            let [whole, ..] = given.compute(context);
+            for most in [1, 2, 5, sizes[1]] {
+                assert_eq!(given.continued(context, |rest| rest.min(most)), whole, "{most} tokens a call of {sizes:?}");
+            }
+        });
+    }
+}
+
+#[test]
+fn no_token_leaves_the_state() {
+    let given = random::<f32>([2, 0, 5, 4], true);
+    let (before, mut state) = ([3.0; 2 * 3 * 5], [3.0; 2 * 3 * 5]);
+    advance(&mut Context::default(), given.operands((&[]).into()), &mut state, (&mut []).into()).unwrap();
+    assert_eq!(state, before);
 }
 
 #[test]
@@ -136,6 +159,8 @@ fn arrays_that_do_not_fit_are_refused() {
         let refusal = backward(context, good, (&given.grad).into(), gradients);
         assert!(refusal_of(refusal).starts_with(name), "{name}");
     }
+    let refusal = advance(context, good, &mut [0.0; 7], (&mut [0.0; 24]).into());
+    assert!(refusal_of(refusal).starts_with("state"));
     let refusal = backward(context, good, short.into(), Gradients { x: None, weight: None, bias: None });
     assert!(refusal_of(refusal).starts_with("grad_out"));
     assert!(out.iter().all(|&x| x == 1.0), "a refused call has written");

@@ -340,6 +340,10 @@ fn of_extreme_rows_of_tokens() {
                 let operands = convolution::Operands { sizes, x, weight, bias: None, silu: true };
                 let outcome = in_context(|context| convolution::forward(context, operands, (&mut []).into()));
                 assert!(outcome.is_err() || batch == 0 || tokens == 0, "{sizes:?}");
+                let mut state = weight.to_vec();
+                let outcome =
+                    in_context(|context| convolution::advance(context, operands, &mut state, (&mut []).into()));
+                assert!(outcome.is_err() || batch == 0 || tokens == 0, "{sizes:?}");
                 let mut of_weight = weight.to_vec();
                 let gradients =
                     convolution::Gradients { x: Some((&mut []).into()), weight: Some(&mut of_weight), bias: None };

@@ -203,23 +203,23 @@ fn inverse_norm<T: Exponential>(isa: InstructionSet, x: &[T], epsilon: T) -> T {
 
 simd! {
     /// `x = w n phi(z)`.
-    fn normalised<T: Exponential>(_s, inverse: T, weight: &[T], z: &[T], silu: bool, x: &mut [T]) -> () {
+    fn normalised<T: Exponential>(s, inverse: T, weight: &[T], z: &[T], silu: bool, x: &mut [T]) -> () {
         for ((x, &z), &weight) in x.iter_mut().zip(z).zip(weight) {
-            let sigmoid = T::ONE / (T::ONE + (-z).exp());
+            let sigmoid = T::ONE / (T::ONE + (-z).exp(s));
             *x = weight * (*x * inverse) * if silu { z * sigmoid } else { sigmoid };
         }
     }
 
     /// `grad` becomes `d`, `z` becomes `dz`, `norm` becomes `n`, and `dy n phi(z)` is added to `sum`.
     fn of_row<T: Exponential>(
-        _s, inverse: T, weight: &[T], silu: bool, x: &[T], z: &mut [T], grad: &mut [T], norm: &mut [T], sum: &mut [T],
+        s, inverse: T, weight: &[T], silu: bool, x: &[T], z: &mut [T], grad: &mut [T], norm: &mut [T], sum: &mut [T],
     ) -> () {
         let width = weight.len();
         let (x, z, grad, norm, sum) =
             (&x[..width], &mut z[..width], &mut grad[..width], &mut norm[..width], &mut sum[..width]);
         for i in 0..width {
             let (gate, out) = (z[i], grad[i]);
-            let sigmoid = T::ONE / (T::ONE + (-gate).exp());
+            let sigmoid = T::ONE / (T::ONE + (-gate).exp(s));
             let other = T::ONE - sigmoid;
             let phi = if silu { gate * sigmoid } else { sigmoid };
             let slope = sigmoid * if silu { T::ONE + gate * other } else { other };

@@ -1,5 +1,7 @@
 //! Real numbers with an exponential: those of the delta rule and of what layers compute around it.
 
+use pulp::Simd;
+
 use crate::RealOperations;
 use crate::numbers::number::Real;
 use crate::numbers::scalar::Scalar;
@@ -7,7 +9,7 @@ use crate::numbers::scalar::Scalar;
 /// A real number with an exponential that loops can be vectorised over.
 pub trait Exponential: Scalar + Real + RealOperations {
     /// `exp x` within 2 units in the last place; zero where it would be subnormal.
-    fn exp(self) -> Self;
+    fn exp<S: Simd>(self, s: S) -> Self;
 }
 
 macro_rules! exponential {
@@ -15,7 +17,7 @@ macro_rules! exponential {
         impl Exponential for $t {
             // exp x = 2^k exp r, x = k ln 2 + r, |r| <= ln 2 / 2, and exp r by its Taylor series.
             #[inline(always)]
-            fn exp(self) -> Self {
+            fn exp<S: Simd>(self, _: S) -> Self {
                 const MANTISSA: u32 = $t::MANTISSA_DIGITS - 1;
                 const ROUND: $t = (3u64 << (MANTISSA - 1)) as $t; // adding it leaves the nearest integer in the low bits
                 const LN2: f64 = std::f64::consts::LN_2;
@@ -31,11 +33,11 @@ macro_rules! exponential {
                 let shifted = x * std::$t::consts::LOG2_E + ROUND;
                 let k = shifted - ROUND;
                 let r = (x - k * LN2_HIGH) - k * LN2_LOW;
-                let mut series = 1.0;
-                let mut term = $terms;
-                while term > 0 {
-                    series = series * r * (1.0 / term as $t) + 1.0;
-                    term -= 1;
+                let mut series = INVERSE_FACTORIALS[$terms] as $t;
+                for inverse in INVERSE_FACTORIALS[..$terms].iter().rev() {
+                    let inverse = *inverse as $t;
+                    // Without an instruction for it, a fused product and sum is a call of a library.
+                    series = if S::IS_SCALAR { series * r + inverse } else { series.mul_add(r, inverse) };
                 }
                 // The low bits of `shifted` hold k; a product moves them up to the exponent's place.
                 let one: $t = 1.0;
@@ -47,33 +49,60 @@ macro_rules! exponential {
         }
     };
 }
-exponential!(f32, 8);
-exponential!(f64, 14);
+exponential!(f32, 7);
+exponential!(f64, 13);
+
+/// `1 / k!`.
+const INVERSE_FACTORIALS: [f64; 14] = {
+    let mut inverse = [1.0; 14];
+    let mut k = 1;
+    while k < inverse.len() {
+        inverse[k] = inverse[k - 1] / k as f64;
+        k += 1;
+    }
+    inverse
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simd::isa::{InstructionSet, simd};
 
-    #[test]
-    fn exponentials_are_exact_to_a_few_units() {
-        for i in -80_000..80_000 {
-            let x = f64::from(i) / 1000.0;
-            assert!((Exponential::exp(x) / f64::exp(x) - 1.0).abs() < 4.0 * f64::EPSILON, "{x}");
-            let (x, exact) = (x as f32, f64::exp(f64::from(x as f32)));
-            assert!((f64::from(Exponential::exp(x)) / exact - 1.0).abs() < 2.5 * f64::from(f32::EPSILON), "{x}");
+    simd! {
+        fn replace<T: Exponential>(s, x: &mut [T]) -> () {
+            x.iter_mut().for_each(|x| *x = x.exp(s));
+        }
+    }
+
+    /// Compares exponentials of every instruction set with those of the standard library.
+    fn expect<T: Exponential + Into<f64>>(x: &[T], are_equal: impl Fn(f64, f64) -> bool) {
+        for isa in InstructionSet::available() {
+            let mut results = x.to_vec();
+            replace(isa, &mut results);
+            for (&x, result) in x.iter().zip(results) {
+                let (x, result): (f64, f64) = (x.into(), result.into());
+                assert!(are_equal(result, x.exp()), "{isa:?}: exp {x} is {}, not {result}", x.exp());
+            }
         }
     }
 
     #[test]
+    fn exponentials_are_exact_to_a_few_units() {
+        let x: Vec<_> = (-80_000..80_000).map(|i| f64::from(i) / 1000.0).collect();
+        expect(&x, |result, exact| (result / exact - 1.0).abs() < 4.0 * f64::EPSILON);
+        let x: Vec<_> = x.iter().map(|&x| x as f32).collect();
+        expect(&x, |result, exact| (result / exact - 1.0).abs() < 2.5 * f64::from(f32::EPSILON));
+    }
+
+    #[test]
     fn extremes_are_limits() {
-        assert_eq!(Exponential::exp(0.0_f32), 1.0);
-        assert_eq!([-1e4, f32::NEG_INFINITY, -90.0].map(Exponential::exp), [0.0; 3]);
-        assert_eq!([-1e4, f64::NEG_INFINITY].map(Exponential::exp), [0.0; 2]);
-        assert_eq!(Exponential::exp(1e4_f64), f64::INFINITY);
-        assert!(Exponential::exp(f32::NAN).is_nan());
+        let are_equal = |result: f64, exact: f64| result == exact || result.is_nan() && exact.is_nan();
+        expect(&[0.0_f32, -1e4, f32::NEG_INFINITY, f32::INFINITY, f32::NAN], are_equal);
+        expect(&[0.0, -1e4, 1e4, f64::NEG_INFINITY, f64::INFINITY, f64::NAN], are_equal);
         // The last octave of normal numbers, and what is just below it.
-        assert!((Exponential::exp(-87.3_f32) / f32::exp(-87.3) - 1.0).abs() < 4.0 * f32::EPSILON);
-        assert!((Exponential::exp(-708.39_f64) / f64::exp(-708.39) - 1.0).abs() < 4.0 * f64::EPSILON);
-        assert_eq!((Exponential::exp(-87.4_f32), Exponential::exp(-708.4_f64)), (0.0, 0.0));
+        expect(&[-87.3_f32], |result, exact| (result / exact - 1.0).abs() < 4.0 * f64::from(f32::EPSILON));
+        expect(&[-708.39], |result, exact| (result / exact - 1.0).abs() < 4.0 * f64::EPSILON);
+        expect(&[-87.4_f32, -90.0], |result, _| result == 0.0);
+        expect(&[-708.4], |result, _| result == 0.0);
     }
 }

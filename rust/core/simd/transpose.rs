@@ -122,8 +122,12 @@ unsafe fn square<S: Simd, T: Turn>(
     ld_to: usize,
 ) {
     let lanes = T::lanes::<S>();
-    if rows >= lanes && cols >= lanes {
-        return T::turn(s, from, ld_from, to, ld_to);
+    if cols >= lanes {
+        return if rows >= lanes {
+            T::turn(s, lanes, from, ld_from, to, ld_to)
+        } else {
+            T::turn(s, rows, from, ld_from, to, ld_to)
+        };
     }
     let [mut square, mut turned] = [MaybeUninit::<[T; MOST * MOST]>::uninit(); 2];
     let [square, turned] = [&mut square, &mut turned].map(|x| x.as_mut_ptr().cast::<T>());
@@ -132,14 +136,13 @@ unsafe fn square<S: Simd, T: Turn>(
         let numbers = if j < cols { column.load(from.add(j * ld_from))[0] } else { T::splat(s, T::default()) };
         T::store(s, square.add(j * lanes), numbers);
     }
-    T::turn(s, square, lanes, turned, lanes);
-    let count = lanes.min(cols);
-    let whole = count - count % T::BLOCK;
+    T::turn(s, lanes, square, lanes, turned, lanes);
+    let whole = cols - cols % T::BLOCK;
     for i in 0..lanes.min(rows) {
         // Block by block, as they were written: processors forward from stores to loads of no other size.
         let (from, to) = (turned.add(i * lanes), to.add(i * ld_to));
         (0..whole).step_by(T::BLOCK).for_each(|j| copy_nonoverlapping(from.add(j), to.add(j), T::BLOCK));
-        (whole..count).for_each(|j| *to.add(j) = *from.add(j));
+        (whole..cols).for_each(|j| *to.add(j) = *from.add(j));
     }
 }
 
@@ -147,11 +150,11 @@ unsafe fn square<S: Simd, T: Turn>(
 trait Turn: Element {
     /// Rows and columns of a block.
     const BLOCK: usize;
-    /// Turns a whole square.
+    /// Turns the first `rows` rows of a square, at most all of them.
     ///
     /// # Safety
-    /// As of [`transpose_at`], for a register of registers.
-    unsafe fn turn<S: Simd>(s: S, from: *const Self, ld_from: usize, to: *mut Self, ld_to: usize);
+    /// As of [`transpose_at`], for as many columns as a register has lanes.
+    unsafe fn turn<S: Simd>(s: S, rows: usize, from: *const Self, ld_from: usize, to: *mut Self, ld_to: usize);
 }
 
 macro_rules! turn {
@@ -159,18 +162,22 @@ macro_rules! turn {
         impl Turn for $t {
             const BLOCK: usize = $q;
             #[inline(always)]
-            unsafe fn turn<S: Simd>(s: S, from: *const Self, ld_from: usize, to: *mut Self, ld_to: usize) {
+            unsafe fn turn<S: Simd>(s: S, rows: usize, from: *const Self, ld_from: usize, to: *mut Self, ld_to: usize) {
                 let blocks = Self::lanes::<S>() / $q;
+                let column = Lanes::<S, Self, 1>::first(s, rows);
                 for p in (0..blocks).map(|block| $q * block) {
                     let columns: [Self::V<S>; $q] = std::array::from_fn(
                         #[inline(always)]
-                        |i| Self::load(s, from.add((p + i) * ld_from)),
+                        |i| column.load(from.add((p + i) * ld_from))[0],
                     );
                     // Block g of register c has entry $q g + c of these columns.
                     for (c, row) in s.$turn_blocks(columns).iter().enumerate() {
                         let row = std::ptr::from_ref(row).cast::<[Self; $q]>();
                         for g in 0..blocks {
-                            to.add(($q * g + c) * ld_to + p).cast::<[Self; $q]>().write_unaligned(*row.add(g));
+                            let i = $q * g + c;
+                            if i < rows {
+                                to.add(i * ld_to + p).cast::<[Self; $q]>().write_unaligned(*row.add(g));
+                            }
                         }
                     }
                 }

@@ -1,9 +1,9 @@
 //! The causal convolution and its gradients by the definition in double precision, and the library's on the same operands.
 
-use householder::convolution::{Gradients, Operands, Sizes, backward, forward};
+use householder::convolution::{Gradients, Operands, Sizes, advance, backward, forward};
 use householder::error::Result;
 use householder::exponential::Exponential;
-use householder::stored::Tokens;
+use householder::stored::{Numbers, Tokens};
 use householder::threads::Context;
 
 /// Operands and the gradient of the outputs.
@@ -50,7 +50,28 @@ impl<T: Exponential> Given<T> {
         Ok(found)
     }
 
-    /// The same by the definition.
+    /// The outputs of calls that continue each other. `piece` chooses the tokens of a call from how many are left.
+    pub fn continued(&self, context: &mut Context<'_>, mut piece: impl FnMut(usize) -> usize) -> Vec<T> {
+        let Sizes { batch, tokens, channels, taps } = self.sizes;
+        let (mut y, mut state) = (vec![T::of(7.0); self.x.len()], vec![T::ZERO; batch * (taps - 1) * channels]);
+        let mut begin = 0;
+        while begin < tokens {
+            let count = piece(tokens - begin);
+            let sizes = Sizes { tokens: count, ..self.sizes };
+            let rest = Numbers::Full(self.x.get(begin * channels..).unwrap_or(&[]));
+            let x = Tokens::strided(rest, [batch, count, 1, channels], [tokens * channels, channels, 0]);
+            let operands = Operands { sizes, ..self.operands(x.expect("rows of these tokens")) };
+            let mut out = vec![T::of(7.0); batch * count * channels];
+            advance(context, operands, &mut state, (&mut out).into()).expect("operands that fit together");
+            for (out, y) in out.chunks_exact(count * channels).zip(y.chunks_exact_mut(tokens * channels)) {
+                y[begin * channels..][..out.len()].copy_from_slice(out);
+            }
+            begin += count;
+        }
+        y
+    }
+
+    /// Outputs and gradients by the definition.
     pub fn exact(&self) -> Found<f64> {
         let Sizes { batch, tokens, channels, taps } = self.sizes;
         let mut found = self.unset().map(|array| vec![0.0; array.len()]);

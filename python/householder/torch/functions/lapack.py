@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from torch import Tensor
 
 from householder._base import validate
+from householder.torch import _ops
 from householder.torch._base import checks
+from householder.torch._base.dtypes import HALF_TYPES
 from householder.torch._base.layout import contiguous
 from householder.torch.functions.apply import product, unit_vectors
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def householder_product(input: Tensor, tau: Tensor) -> Tensor:  # noqa: A002 - torch's name
@@ -49,6 +48,13 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:  # noqa: A002 - t
     >>> torch.allclose(q @ torch.geqrf(x).a[:4].triu(), x)
     True
     """
+    if _are_ordinary(input, tau):
+        inputs = _ops.apply.ApplyInputs(contiguous(input), unit_vectors(input, input.shape[1], input.dtype), tau)
+        result: Tensor | None = _ops.apply.operator.attempt(
+            inputs, _ops.apply.ApplyOptions(False, "auto", "trapezoidal")
+        )
+        if result is not None:
+            return result.mT
     k = _reflectors(input, tau)
     m, n = input.shape[-2:]
     if n > m:
@@ -116,6 +122,14 @@ def ormqr(
         return product(u, contiguous(other.mT), tau, "trapezoidal", transpose).mT
     # The rows of ``other Q`` are those of ``other`` times the transpose of Q, the adjoint of its conjugate.
     return product(u.conj_physical(), other, tau.conj_physical(), "trapezoidal", not transpose)
+
+
+def _are_ordinary(input: Tensor, tau: Tensor) -> bool:  # noqa: A002
+    """Return whether this is one matrix of LAPACK's types, all of whose columns are reflectors."""
+    if not type(input) is type(tau) is Tensor or input.dim() != 2 or input.dtype in HALF_TYPES:
+        return False
+    rows, columns = input.shape
+    return rows >= columns == tau.numel() > 0
 
 
 def _columns(input: Tensor, k: int) -> Tensor:  # noqa: A002

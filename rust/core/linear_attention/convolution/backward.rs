@@ -128,9 +128,9 @@ pub(crate) fn backward_of_type<T: Exponential>(
 
 simd! {
     /// Multiplies gradients of `silu(a)` by its derivative.
-    fn times_derivative<T: Exponential>(_s, row: &[T], grad: &mut [T]) -> () {
+    fn times_derivative<T: Exponential>(s, row: &[T], grad: &mut [T]) -> () {
         for (&a, grad) in row.iter().zip(grad) {
-            let sigmoid = T::ONE / (T::ONE + (-a).exp());
+            let sigmoid = T::ONE / (T::ONE + (-a).exp(s));
             *grad = *grad * (sigmoid * (T::ONE + a * (T::ONE - sigmoid)));
         }
     }

@@ -40,7 +40,7 @@ pub struct Weights<T: Exponential> {
 impl<T: Exponential> Weights<T> {
     pub fn new(isa: InstructionSet, operands: &Operands<'_, T>, block: ChannelBlock) -> Result<Self> {
         let (taps, width) = (operands.sizes.taps, block.width);
-        let (mut rows, mut bias) = (WorkRows::zeroed(taps, width)?, WorkRows::zeroed(1, width)?);
+        let (mut rows, mut bias) = (WorkRows::scratch(taps, width)?, WorkRows::zeroed(1, width)?);
         let weights = &operands.weight[block.first * taps..][..width * taps];
         // SAFETY: the weights of these channels, and a row of so many channels for each tap.
         unsafe { turned(isa, (taps, width), View::of(weights, taps, width), rows.view_mut(0, taps)) };
@@ -53,7 +53,7 @@ impl<T: Exponential> Weights<T> {
     /// The same from the last tap on, without a bias.
     pub fn reversed(&self) -> Result<Self> {
         let (count, width) = (self.taps.count(), self.taps.width());
-        let (mut taps, bias) = (WorkRows::zeroed(count, width)?, WorkRows::zeroed(1, width)?);
+        let (mut taps, bias) = (WorkRows::scratch(count, width)?, WorkRows::zeroed(1, width)?);
         for tap in 0..count {
             taps.row_mut(tap).copy_from_slice(self.taps.row(count - 1 - tap));
         }

@@ -374,10 +374,10 @@ pub fn exponentials<T: Exponential>(
 
 simd! {
     /// `out = exp g`; whether no gate is positive.
-    fn exp_and_signs<T: Exponential>(_s, g: &[T], out: &mut [T]) -> bool {
+    fn exp_and_signs<T: Exponential>(s, g: &[T], out: &mut [T]) -> bool {
         let mut positive = false;
         for (out, &g) in out.iter_mut().zip(g) {
-            *out = g.exp();
+            *out = g.exp(s);
             positive |= g > T::ZERO;
         }
         !positive
