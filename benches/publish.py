@@ -20,6 +20,7 @@ APPLICATIONS = {
     "compact WY, by hand": "compact WY by hand",
     "blocked (FastH's idea), by hand": "blocked by hand",
     "torch.linalg.householder_product": "`householder_product`",
+    "parametrizations.orthogonal cayley": "`parametrizations.orthogonal`, Cayley",
     "nn.Linear (not orthogonal)": "`nn.Linear`",
 }
 PAGES = ["docs/benchmarks.md", "docs/performance.md", "benches/results/peers.md"]

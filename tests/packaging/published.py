@@ -12,28 +12,28 @@ CLONE = f"git clone {PACKAGE.get('repository', 'REPOSITORY')} && cd householder\
 ACTIVATE = "python3 -m venv .venv && source .venv/bin/activate\n"
 INSTALLATION = {
     "README.md": [
-        ("Clone the repository, or copy its folder. Without a GPU:", "Without a GPU:"),
+        (
+            "You need Linux, Python 3.11 or later and Rust 1.89 or later ([rustup.rs](https://rustup.rs)). The build "
+            "takes about ten minutes and prints nothing. Clone the repository, or copy its folder. Without a GPU:",
+            "You need Linux and Python 3.11 or later. Without a GPU:",
+        ),
         (f"{CLONE}{ACTIVATE}pip install torch", f"{ACTIVATE}pip install torch"),
         ("pip install . ./experiments\n", "pip install householder-experiments\n"),
         (
-            f"{CLONE}{ACTIVATE}pip install '.[torch,cuda13]' ./experiments",
-            f"{ACTIVATE}pip install 'householder[torch,cuda13]' householder-experiments",
+            "`pip install '.[torch,cuda13]' ./experiments`",
+            "`pip install 'householder[torch,cuda13]' householder-experiments`",
         ),
         ("You build it from source. Only Linux", "Only Linux"),
         (
-            "You need Python 3.11 or later and Rust 1.89 or later, on Linux. macOS and Windows should work, but are "
-            "not tested. Install Rust from [rustup.rs](https://rustup.rs), because distributions often ship an older "
-            "one (Debian 13 has 1.85).\n\nThe commands at the top build the package. For some ten minutes on two "
-            "quiet cores, pip prints nothing while Rust compiles the kernels, with up to 4 GB of memory; "
-            "`pip install -v` shows it. Then it downloads torch, ",
-            "You need Python 3.11 or later, on Linux. macOS and Windows should work, but are not tested. The "
-            "commands at the top download torch, ",
+            "The build needs up to 4 GB of memory; `pip install -v` shows its progress. Distributions often ship an "
+            "older Rust (Debian 13 has 1.85).\n\n",
+            "",
         ),
         ("`cargo add householder`, once it is published. ", "`cargo add householder`. "),
         ("`pip install '.[jax]'` adds", "`pip install 'householder[jax]'` adds"),
         (
-            "```sh\n.venv/bin/pip install '.[test]'",
-            "The tests need a clone and Rust 1.89 or later:\n\n```sh\n.venv/bin/pip install '.[test]'",
+            "To test the Python package and the Rust core:\n",
+            "The tests need a clone and Rust 1.89 or later:\n",
         ),
     ],
     "experiments/README.md": [
