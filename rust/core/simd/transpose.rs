@@ -123,11 +123,10 @@ unsafe fn square<S: Simd, T: Turn>(
 ) {
     let lanes = T::lanes::<S>();
     if cols >= lanes {
-        return if rows >= lanes {
-            T::turn(s, lanes, from, ld_from, to, ld_to)
-        } else {
-            T::turn(s, rows, from, ld_from, to, ld_to)
-        };
+        if rows >= lanes {
+            return T::turn(s, lanes, from, ld_from, to, ld_to); // a constant
+        }
+        return T::turn(s, rows, from, ld_from, to, ld_to);
     }
     let [mut square, mut turned] = [MaybeUninit::<[T; MOST * MOST]>::uninit(); 2];
     let [square, turned] = [&mut square, &mut turned].map(|x| x.as_mut_ptr().cast::<T>());
