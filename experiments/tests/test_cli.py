@@ -179,7 +179,7 @@ DIGITS = "{task: {kind: digits}, models: {srnn: {hidden_size: 4, learning_rate: 
         (["digits", "--epochs", "0"], "--epochs: expected an integer from 1 on, got '0'"),
         (["digits", "--jobs", "0"], "--jobs: expected an integer from 1 on, got '0'"),
         (["digits", "--seed", "-1"], "--seed: expected an integer from 0 on, got '-1'"),
-        (["digits", "--model", "ornn,gru"], "unknown model 'gru': there are ornn, lstm, srnn, "),
+        (["digits", "--model", "ornn,gru"], "unknown model 'gru': there are ornn, free-rnn, lstm, "),
         (["digits", "--model", "GRU"], "and your own as my_module:MyRNN, such as torch.nn:GRU"),
         (["digits", "--models", "ornn,lstm,ornn"], "model 'ornn' is given twice: name each model once"),
         (["digits", "--set", "models.ornn.rate=1"], "models.ornn.rate: there is no such setting"),

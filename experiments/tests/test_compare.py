@@ -241,7 +241,7 @@ def test_the_values_of_a_setting_are_points_of_a_line_if_they_are_numbers(values
     [
         (
             ["compare", "digits", "--models", "ornn,gru"],
-            "unknown model 'gru': there are ornn, lstm, srnn, srnn-orthogonal, ornn-soft",
+            "unknown model 'gru': there are ornn, free-rnn, lstm, srnn, srnn-orthogonal, ornn-soft",
         ),
         (["compare", "digits", "--seeds", "0"], "--seeds: expected an integer from 1 on, got '0'"),
         (

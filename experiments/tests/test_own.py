@@ -258,7 +258,7 @@ def test_what_cannot_be_loaded_is_said(run, tmp_path):
     with pytest.raises(UserError, match="weights is 'first'"):
         load(run, weights="first")
     load_experiment(packaged_config("digits")).save(tmp_path / "config.yaml")
-    with pytest.raises(UserError, match="holds ornn, lstm, srnn, srnn-orthogonal: name one of them"):
+    with pytest.raises(UserError, match="holds ornn, free-rnn, lstm, srnn, srnn-orthogonal: name one of them"):
         load(tmp_path)
     with pytest.raises(UserError, match=r"holds no checkpoint.pt: the model has not been trained"):
         load(tmp_path, "ornn")
