@@ -31,9 +31,9 @@ KINDS = [
     (r"LightningAttention\b", "lightning attention", ""),
     ("xLSTMBackend", "mLSTM", ""),
     ("ShortConv", "short convolution alone", ""),
-    (r"\w*RwkvLinearAttention\b", "RWKV-4", "it decays each channel by itself, without an outer product"),
-    (r"\w*Rglru\b", "RG-LRU", "it decays each channel by itself, without an outer product"),
-    (r"Mamba\w*Mixer", "Mamba-1", "each entry of the state has its own decay, so no product of matrices computes it"),
+    (r"\w*RwkvLinearAttention\b", "RWKV-4", "no: each channel decays by itself, without an outer product"),
+    (r"\w*Rglru\b", "RG-LRU", "no: each channel decays by itself, without an outer product"),
+    (r"Mamba\w*Mixer", "Mamba-1", "no: each entry of the state has its own decay, so there is no product of matrices"),
 ]  # fmt: skip
 """What the source of a model names, its recurrence, and why it is not accelerated."""
 VISION = {"lfm3_vl"}
