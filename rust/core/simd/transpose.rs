@@ -124,7 +124,7 @@ unsafe fn square<S: Simd, T: Turn>(
     let lanes = T::lanes::<S>();
     if cols >= lanes {
         if rows >= lanes {
-            return T::turn(s, lanes, from, ld_from, to, ld_to); // a constant
+            return T::turn(s, lanes, from, ld_from, to, ld_to); // known to the compiler, which drops the comparisons
         }
         return T::turn(s, rows, from, ld_from, to, ld_to);
     }
