@@ -13,22 +13,16 @@ ACTIVATE = "python3 -m venv .venv && source .venv/bin/activate\n"
 INSTALLATION = {
     "README.md": [
         (
-            "You need Linux, Python 3.11 or later and Rust 1.89 or later ([rustup.rs](https://rustup.rs)). The build "
-            "takes about ten minutes and prints nothing. Clone the repository, or copy its folder. Without a GPU:",
-            "You need Linux and Python 3.11 or later. Without a GPU:",
+            "You need Linux, Python 3.11 or later and Rust 1.89 or later ([rustup.rs](https://rustup.rs); Debian 13's "
+            "1.85 is too old). macOS and Windows are not yet tested. The build takes about ten minutes and up to 4 GB "
+            "of memory. pip shows it only with `-v`. Clone the repository, or copy its folder. Without a GPU:",
+            "You need Linux and Python 3.11 or later. macOS and Windows are not yet tested. Without a GPU:",
         ),
         (f"{CLONE}{ACTIVATE}pip install torch", f"{ACTIVATE}pip install torch"),
-        ("pip install . ./experiments\n", "pip install householder-experiments\n"),
-        (
-            "`pip install '.[torch,cuda13]' ./experiments`",
-            "`pip install 'householder[torch,cuda13]' householder-experiments`",
-        ),
-        ("You build it from source. Only Linux", "Only Linux"),
-        (
-            "The build needs up to 4 GB of memory; `pip install -v` shows its progress. Distributions often ship an "
-            "older Rust (Debian 13 has 1.85).\n\n",
-            "",
-        ),
+        ("pip install '.[torch]'           # layers", "pip install 'householder[torch]'          # layers"),
+        ("# pip install .                  # NumPy", "# pip install 'householder'               # NumPy"),
+        ("# pip install . ./experiments    # also", "# pip install householder-experiments     # also"),
+        ("`pip install '.[torch,cuda13]'`", "`pip install 'householder[torch,cuda13]'`"),
         ("`cargo add householder`, once it is published. ", "`cargo add householder`. "),
         ("`pip install '.[jax]'` adds", "`pip install 'householder[jax]'` adds"),
         (
@@ -42,11 +36,13 @@ INSTALLATION = {
     ],
     "docs/index.md": [
         (
-            "In a clone of the repository, or a copy of its folder, with Python 3.11 or later and Rust 1.89 or later:",
-            "With Python 3.11 or later:",
+            "In a clone of the repository, or a copy of its folder, with Linux, Python 3.11 or later and Rust 1.89 or "
+            "later:",
+            "With Linux and Python 3.11 or later:",
         ),
         ("pip install '.[torch]'\n", "pip install 'householder[torch]'\n"),
         ("The build takes about ten minutes on two quiet cores and prints nothing meanwhile. Without", "Without"),
+        ("`pip install .` is for", "`pip install householder` is for"),
         ("`pip install . ./experiments` also", "`pip install householder-experiments` also"),
     ],
     "docs/quickstart.md": [
@@ -61,7 +57,7 @@ INSTALLATION = {
         ),
         ("pip install . ./experiments     # with", "pip install householder-experiments     # with"),
         ("# pip install '.[torch]'        # with", "# pip install 'householder[torch]'      # with"),
-        ("# pip install .                 # NumPy", "# pip install householder               # NumPy"),
+        ("# pip install .                 # NumPy", "# pip install 'householder'             # NumPy"),
     ],
     "docs/gpu.md": [
         ("pip install '.[torch,cuda13]'    # in a clone; with", "pip install 'householder[torch,cuda13]'    # with")
