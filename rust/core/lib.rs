@@ -109,7 +109,11 @@
 //! # Errors
 //!
 //! Every function checks the lengths of its arrays. What does not fit is refused ([`Error::is_invalid_argument`]); memory that
-//! cannot be had an [`Error::OutOfMemory`]. NaN and infinity propagate. No call modifies what it reads.
+//! cannot be had an [`Error::OutOfMemory`]. NaN and infinity propagate.
+//!
+//! No call modifies its operands. Arrays that are updated in place ([`delta::Results::in_place`], [`convolution::advance`],
+//! [`apply::backward_in_place`]) are results. Wrong lengths are refused before anything is written. After any other error, such
+//! as a positive gate or an interruption, results are unspecified: keep a copy of a state that you want to go on from.
 #![warn(missing_debug_implementations)]
 
 /// Defines an enumeration, and an array of all its members, which tests read.
