@@ -4,6 +4,7 @@ import math
 import sys
 import warnings
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -247,56 +248,85 @@ def linear_attention(q, k, v, _beta):
 
 
 def gated_operands(where, dtype=F64):
-    """Operands of the gated delta rule: two value heads for each head, and no multiple of a chunk."""
-    q, k, v = (numbers(1, 70, heads, width, dtype=dtype) for heads, width in ((1, 4), (1, 4), (2, 3)))
-    beta, g = numbers(1, 70, 2, dtype=dtype).sigmoid(), -numbers(1, 70, 2, dtype=dtype).square()
-    return on(where, (q, k, v, beta, g, numbers(1, 2, 4, 3, dtype=dtype)))
+    """Numbers of float32 in any type: two value heads for each head, and no multiple of a chunk."""
+    q, k, v = (numbers(1, 70, heads, width) for heads, width in ((1, 4), (1, 4), (2, 3)))
+    beta, g = numbers(1, 70, 2).sigmoid(), -numbers(1, 70, 2).square()
+    return on(where, [t.float().to(dtype) for t in (q, k, v, beta, g, numbers(1, 2, 4, 3))])
 
 
-def gated(q, k, v, beta, g, state):
-    options = {"initial_state": state, "use_qk_l2norm_in_kernel": True, "output_final_state": True}
-    o, last = ht.delta_rule(q, k, v, beta=beta, g=g, **options)
-    return torch.cat([o.flatten(), last.flatten()])
+def gated(q, k, v, beta, g, state, states_at=None):
+    return of_rule(ht.delta_rule, q, k, v, beta=beta, g=g, initial_state=state, states_at=states_at)
 
 
-def second_derivatives(*operands):
-    first = torch.autograd.grad(gated(*operands).square().sum(), operands, create_graph=True)
+def decaying(q, k, v, g, state, states_at=None):
+    return of_rule(ht.linear_attention, q, k, v, g=g, initial_state=state, states_at=states_at)
+
+
+def of_rule(rule, *operands, **options):
+    """All results of a rule in one tensor."""
+    results = rule(*operands, use_qk_l2norm_in_kernel=True, output_final_state=True, **options)
+    return torch.cat([t.flatten() for t in results])
+
+
+def operands_of(rule, where, dtype=F64):
+    q, k, v, beta, g, state = gated_operands(where, dtype)
+    return [q, k, v, beta, g, state] if rule is gated else [q, k, v, g, state]
+
+
+def second_derivatives(rule, operands):
+    first = torch.autograd.grad(rule(*operands).square().sum(), operands, create_graph=True)
     return torch.autograd.grad(sum(t.sin().sum() for t in first), operands)
 
 
-OF_GATED = {
-    "gradients": lambda *operands: results(gated, operands),
+def two_of(operands):
+    return [torch.stack([t, t.flip(1)]) for t in operands]
+
+
+def gradients_for_each(rule, operands):
+    gradients = torch.func.grad(lambda *one: rule(*one).square().sum(), tuple(range(len(operands))))
+    return torch.func.vmap(gradients)(*two_of(operands))
+
+
+RULES = {"delta_rule": gated, "linear_attention": decaying}
+OF_RULES = {
+    "gradients": results,
+    "states after tokens": lambda rule, operands: results(partial(rule, states_at=[1, 3]), operands),
     "second derivatives": second_derivatives,
-    "vmap": lambda *operands: torch.func.vmap(gated)(*(torch.stack([t, t.flip(1)]) for t in operands)),
-    "gradients for each": lambda *operands: torch.func.vmap(
-        torch.func.grad(lambda *one: gated(*one).square().sum(), tuple(range(6)))
-    )(*(torch.stack([t, t.flip(1)]) for t in operands)),
-    "forward mode": lambda *operands: torch.func.jvp(gated, operands, tuple(t.cos() for t in operands)),
-    "compiled": lambda *operands: results(torch.compile(gated, fullgraph=True, backend="aot_eager"), operands),
+    "vmap": lambda rule, operands: torch.func.vmap(rule)(*two_of(operands)),
+    "gradients for each": gradients_for_each,
+    "forward mode": lambda rule, operands: torch.func.jvp(rule, tuple(operands), tuple(t.cos() for t in operands)),
+    "compiled": lambda rule, operands: results(torch.compile(rule, fullgraph=True, backend="aot_eager"), operands),
 }
 
 
-@pytest.mark.parametrize("name", OF_GATED)
-def test_derivatives_and_transforms_of_the_delta_rule(device, name):
+@pytest.fixture(params=RULES)
+def rule(request):
+    return RULES[request.param]
+
+
+@pytest.mark.parametrize("name", OF_RULES)
+def test_derivatives_and_transforms_of_both_rules(device, rule, name):
     torch.compiler.reset()
-    found, expected = (OF_GATED[name](*gated_operands(where)) for where in (device, "cpu"))
+    found, expected = (OF_RULES[name](rule, operands_of(rule, where)) for where in (device, "cpu"))
     for a, b in zip(found, expected, strict=True):
         assert a.device.type == device
         torch.testing.assert_close(a.cpu(), b, rtol=1e-10, atol=1e-11)
 
 
-def test_the_delta_rule_needs_no_double_precision(device):
+@pytest.mark.parametrize("name", OF_RULES)
+def test_both_rules_need_no_double_precision(device, rule, name):
     """Errors relative to double precision are those of native code."""
-    exact = results(gated, gated_operands("cpu"))
-    native = results(gated, gated_operands("cpu", torch.float32))
+    torch.compiler.reset()
+    exact, native = (OF_RULES[name](rule, operands_of(rule, "cpu", dtype)) for dtype in (F64, torch.float32))
     with private_device.without_doubles():
-        found = [t.cpu() for t in results(gated, gated_operands(device, torch.float32))]
+        found = [t.cpu() for t in OF_RULES[name](rule, operands_of(rule, device, torch.float32))]
     for a, b, e in zip(found, native, exact, strict=True):
         assert relative(a, e) < 5e-7 + relative(b, e)
+        assert relative(b, e) < 5e-6
 
 
 def relative(found, exact):
-    return float((found - exact).norm() / exact.norm())
+    return float((found.detach() - exact.detach()).norm() / exact.detach().norm())
 
 
 def test_the_delta_rule_saves_its_operands_alone(device):
