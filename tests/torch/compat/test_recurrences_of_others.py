@@ -146,6 +146,23 @@ def test_modes_of_the_mlstm_do_what_they_did(xlstm, mode, returns_states, tokens
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("has_state", [False, True])
+@pytest.mark.parametrize("returns_states", [False, True])
+@pytest.mark.parametrize("tokens", [16, 48])
+def test_gradients_of_training_are_those_of_transformers(xlstm, tokens, returns_states, has_state):
+    """Of the outputs, and of the last state if that is returned."""
+    given, state = operands(tokens)
+    leaves = [t.requires_grad_() for t in (given + state if has_state else given)]
+    before = backend(xlstm, mode="train")
+    gradients = []
+    for layer in (accelerated(before), before):
+        found = layer(*leaves, return_last_states=returns_states)
+        results = (found[0], *found[1]) if returns_states else (found,)
+        gradients.append(torch.autograd.grad(sum(t.sin().sum() for t in results), leaves))
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-11)
+
+
 @pytest.mark.parametrize("tokens", [1, 16, 20])
 def test_states_of_another_batch_do_what_they_did(xlstm, tokens):
     given, state = operands(tokens, torch.float32)
