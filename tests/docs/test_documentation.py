@@ -190,6 +190,24 @@ def test_the_table_of_model_types_is_up_to_date():
     assert text == models["page"](text), "run: python docs/model_types.py"
 
 
+def accelerated_types():
+    """Model types of the rows of the table that say yes."""
+    rows = re.findall(
+        r"^\| (`.*`) \| .* \| yes \|$", (ROOT / "docs" / "delta-rule.md").read_text("utf-8"), re.MULTILINE
+    )
+    return sorted(name for names in rows for name in re.findall(r"`(\w+)`", names))
+
+
+def test_every_accelerated_model_type_of_the_table_is_tested():
+    """By tests of ours, and by its own of transformers."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers", minversion="5")
+    from tests.torch.compat.test_pretrained import MODELS
+
+    upstream = runpy.run_path(str(ROOT / "tests" / "upstream" / "models_of_transformers.py"))
+    assert accelerated_types() == sorted(MODELS) == upstream["supported"]()
+
+
 def test_the_page_of_commands_and_settings_is_up_to_date():
     pytest.importorskip("lightning_fabric")
     names = runpy.run_path(str(ROOT / "docs" / "command_line.py"))
