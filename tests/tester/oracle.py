@@ -363,10 +363,20 @@ def gated_convolution(t, x, mask=None):
     """The short convolution of LFM2 between its two gates for ``x (B, T, d)``, by the names of its parameters."""
     x = x if mask is None else x * mask[..., None]
     first, second, x = rounded(x @ t["in_proj.weight"].mT + t.get("in_proj.bias", 0)).chunk(3, -1)
-    taps = t["conv.weight"].shape[-1]
-    past = torch.nn.functional.pad(rounded(first * x), (0, 0, taps - 1, 0))
-    mixed = sum(past[:, i : i + x.shape[1]] * t["conv.weight"][:, 0, i] for i in range(taps)) + t.get("conv.bias", 0)
+    mixed = _convolved(rounded(first * x), t["conv.weight"]) + t.get("conv.bias", 0)
     return rounded(rounded(second * rounded(mixed)) @ t["out_proj.weight"].mT + t.get("out_proj.bias", 0))
+
+
+def residual_convolution(t, x, mask=None):
+    """The short convolution of Inkling for ``x (B, T, d)``, added to all tokens, also to those that are masked."""
+    return rounded(x + rounded(_convolved(x if mask is None else x * mask[..., None], t["conv1d.weight"])))
+
+
+def _convolved(x, weight):
+    """Each channel of ``x (B, T, d)`` along time by its taps ``(d, 1, taps)``."""
+    taps = weight.shape[-1]
+    past = torch.nn.functional.pad(x, (0, 0, taps - 1, 0))
+    return sum(past[:, i : i + x.shape[1]] * weight[:, 0, i] for i in range(taps))
 
 
 def states_after(positions, q, k, v, beta, g=None, initial_state=None, cu_seqlens=None, *, reflections=1, **options):

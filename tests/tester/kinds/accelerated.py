@@ -79,15 +79,11 @@ def lightning(source):
 
 
 def convolution(source):
-    """The short convolution of LFM2 with the projections and gates around it."""
-    from transformers import Lfm2Config
-    from transformers.models.lfm2.modeling_lfm2 import Lfm2ShortConv
-
-    width, taps, dtype = source.among(1, 20), source.among(1, 5), source.choose((*REAL, source.choose(HALF)))
-    config = Lfm2Config(
-        hidden_size=width, num_hidden_layers=1, layer_types=["conv"], conv_L_cache=taps, conv_bias=source.flag()
-    )
-    module = Lfm2ShortConv(config, layer_idx=0).to(dtype)
+    """The short convolution of LFM2 with the projections and gates around it, or Inkling's with what it is added to."""
+    width, taps, is_inkling = source.among(1, 20), source.among(1, 5), source.flag()
+    make, oracle_of, mask_name = _INKLING if is_inkling else _LFM2
+    dtype = source.choose((torch.float32, source.choose(HALF)) if is_inkling else (*REAL, source.choose(HALF)))
+    module = make(source, width, taps).to(dtype)
     fill(source, module)
     ht.accelerate(module)
     batch, tokens = source.among(1, 3), source.near((8, 64)) if source.one_in(3) else source.among(1, 6)
@@ -95,10 +91,31 @@ def convolution(source):
     if mask is not None:
         mask[0, : source.among(0, tokens)] = 0
     return problem(
-        "short convolution", module, {"x": source.numbers((batch, tokens, width), dtype)},
-        lambda call, t: call(t["x"], attention_mask=mask), lambda t: oracle.gated_convolution(t, t["x"], mask),
+        f"short convolution, {type(module).__name__}", module, {"x": source.numbers((batch, tokens, width), dtype)},
+        lambda call, t: call(t["x"], **{mask_name: mask}), lambda t: oracle_of(t, t["x"], mask),
         width + taps + 8, transforms=False, whole=False, options={"taps": taps, "is_masked": mask is not None},
     )  # fmt: skip
+
+
+def _lfm2(source, width, taps):
+    from transformers import Lfm2Config
+    from transformers.models.lfm2.modeling_lfm2 import Lfm2ShortConv
+
+    config = Lfm2Config(
+        hidden_size=width, num_hidden_layers=1, layer_types=["conv"], conv_L_cache=taps, conv_bias=source.flag()
+    )
+    return Lfm2ShortConv(config, layer_idx=0)
+
+
+def _inkling(_, width, taps):
+    """A layer that computes in float32 whatever its dtype."""
+    from transformers.models.inkling.modeling_inkling import InklingShortConvolution
+
+    return InklingShortConvolution(width, taps, layer_idx=0, conv_idx=0)
+
+
+_LFM2 = _lfm2, oracle.gated_convolution, "attention_mask"
+_INKLING = _inkling, oracle.residual_convolution, "conv_mask"
 
 
 def _gates(source, shape, dtype, spread):

@@ -8,11 +8,12 @@ from householder.torch._ops.operator import Operator
 from kinds import columns, delta, functions
 
 KINDS = (functions.apply, functions.matrix, functions.rnn, columns.apply, columns.sequence, delta.rule)
+OF_DELTA = (delta.rule, delta.decoding, delta.drafts)
 
 
 def without_kernels(source):
     """A problem computed as on a device without kernels, where gradients of the delta rule are in closed form."""
-    problem = source.choose((*KINDS, delta.rule))(source)
+    problem = source.choose((*KINDS, *OF_DELTA))(source)
 
     def ours(tensors):
         with (
