@@ -5,18 +5,22 @@
 On a device without kernels, each operation is a launch. Operations are those that torch's dispatcher sees on tensors
 without memory, views aside; everything includes views. Memory is what lives at most during a forward pass, after one
 with gradients, and at most during both passes, beside the operands, in float32. Shapes are those of 16 heads of
-128 x 128, and of Nemotron-H 8B.
+128 x 128, of Nemotron-H 8B, xLSTM 7B and a layer of MiniMax-Text-01.
 """
 
+import copy
 import importlib
 import weakref
 from collections import Counter
+from unittest import mock
 
 import torch
+from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import householder.torch as ht
 from benches.pages import versus_mamba
-from householder.torch.acceleration import mamba, pretrained
+from householder.torch.acceleration import devices, mamba, pretrained
 
 HEADS, WIDTH = 16, 128
 
@@ -103,6 +107,62 @@ STEPS = {
 TOKENS = {"gated delta rule": (512, 1089, 2048, 8192), "Kimi delta attention": (64, 512)}
 
 
+def mlstm(mode):
+    """The mLSTM of transformers and ours."""
+    module = importlib.import_module("transformers.models.xlstm.modeling_xlstm")
+    layer = module.xLSTMBackend(module.xLSTMConfig(chunk_size=64))
+    return both_ways(layer, lambda layer, *operands: flat(layer(*operands, mode=mode)))
+
+
+def mlstm_operands(tokens):
+    keys, values, gates = (8, tokens, 256), (8, tokens, 512), (8, tokens)
+    return [torch.empty(1, *shape, device="meta") for shape in (keys, keys, values, gates, gates)]
+
+
+def lightning_attention(*, has_state=False):
+    """The layer of transformers and ours as functions of tokens and parameters, and the parameters."""
+    module = importlib.import_module("transformers.models.minimax.modeling_minimax")
+    config = module.MiniMaxConfig(hidden_size=6144, num_attention_heads=64, head_dim=128, block_size=256)
+    with torch.device("meta"):
+        layer = module.MiniMaxLightningAttention(config, 0)
+        cache = OneState(torch.empty(1, 64, 128, 128)) if has_state else None
+    names, parameters = zip(*layer.named_parameters(), strict=True)
+
+    def call(layer, x, *given):
+        return functional_call(layer, dict(zip(names, given, strict=True)), (x, None, None, cache))
+
+    return both_ways(layer, call), parameters
+
+
+class OneState:
+    """A cache that always has the same state."""
+
+    def __init__(self, state):
+        self._state = state
+
+    def get_linear_cache(self, _layer):
+        return self._state
+
+    def set_linear_cache(self, _layer, _state):
+        pass
+
+
+def both_ways(layer, call):
+    """Calls of a layer of transformers and of its accelerated twin, which then is ours at any size."""
+    twin = copy.deepcopy(layer)
+    ht.accelerate(twin)
+
+    def ours(*operands):
+        with mock.patch.object(devices, "is_ours", return_value=True):
+            return call(twin, *operands)
+
+    return [lambda *operands: call(layer, *operands), ours]
+
+
+def flat(results):
+    return [t for each in results for t in (each if isinstance(each, tuple) else (each,))]
+
+
 def rows():
     """Works, their operands, and the functions of transformers and ours."""
     for name, (gate, model, theirs) in FUNCTIONS.items():
@@ -119,6 +179,16 @@ def rows():
         functions = of_transformers("mamba2", "mamba2_chunk_scan"), mamba.chunk_scan
         scans = [versus_mamba.scan(function, work) for function in functions]
         yield f"Mamba-2, {tokens:,} tokens", operands, [lambda *t, scan=scan: (scan(*t),) for scan in scans]
+    for tokens in (80, 320, 2048):
+        yield f"mLSTM, {tokens:,} tokens", mlstm_operands(tokens), mlstm("inference")
+    for name, tokens, has_state in (
+        ("lightning attention, 2,048 tokens", 2048, False),
+        ("lightning attention, 4,609 tokens", 4609, False),
+        ("lightning attention after a state, 20 tokens", 20, True),
+        ("lightning attention after a state, 512 tokens", 512, True),
+    ):
+        both, parameters = lightning_attention(has_state=has_state)
+        yield name, [torch.empty(1, tokens, 6144, device="meta"), *parameters], both
 
 
 def solves(operations):

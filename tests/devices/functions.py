@@ -15,11 +15,13 @@ import householder.torch as ht
 from householder._base import notices
 from householder.torch import acceleration
 from householder.torch._base import expressions, precision
+from householder.torch.acceleration import mlstm
 from tests.cases.torch import CASES, results
 from tests.conftest import of_arrays
 from tests.cuda import cuda_standin
 from tests.cuda.test_launch_torch import on_cuda as on_cuda
 from tests.devices import private_device
+from tests.tester import oracle
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:householder has no native kernel",
@@ -318,7 +320,7 @@ def test_both_rules_need_no_double_precision(device, rule, name):
     """Errors relative to double precision are those of native code."""
     torch.compiler.reset()
     exact, native = (OF_RULES[name](rule, operands_of(rule, "cpu", dtype)) for dtype in (F64, torch.float32))
-    with private_device.without_doubles():
+    with without_doubles():
         found = [t.cpu() for t in OF_RULES[name](rule, operands_of(rule, device, torch.float32))]
     for a, b, e in zip(found, native, exact, strict=True):
         assert relative(a, e) < 5e-7 + relative(b, e)
@@ -354,15 +356,20 @@ def test_what_a_later_token_holds_reaches_no_earlier_output_or_gradient_of_a_que
         assert torch.equal(one, other)
 
 
-def prompt_token_and_gradients(model, count, where):
-    """Logits of a prompt and of a token after it, and the gradients of all parameters."""
-    ids = torch.randint(1, 64, (1, count + 1), generator=torch.Generator().manual_seed(0)).to(where)
-    cached = model(ids[:, :-1], use_cache=True)
-    name = "cache_params" if "cache_params" in cached else "past_key_values"
-    after = model(ids[:, -1:], use_cache=True, **{name: cached[name]}).logits
+def logits_and_gradients(model, count, where):
+    """Logits of a prompt and of a few tokens and one after it, and the gradients of all parameters without a cache."""
+    from tests.torch.compat.test_pretrained import continued
+
+    ids = torch.randint(1, 64, (1, count + 21), generator=torch.Generator().manual_seed(0)).to(where)
+    logits, before = [], {}
+    with torch.no_grad():
+        for part in ids.split([count, 20, 1], 1):
+            cached = model(part, use_cache=True, **before)
+            logits.append(cached.logits)
+            before = continued(cached)
     model.zero_grad()
-    cached.logits.square().mean().backward()
-    return [t.cpu() for t in (cached.logits, after, *(p.grad for p in model.parameters() if p.grad is not None))]
+    model(ids[:, :count], use_cache=False).logits.square().mean().backward()
+    return [t.cpu() for t in (*logits, *(p.grad for p in model.parameters() if p.grad is not None))]
 
 
 def assert_same_after_acceleration(name, count, device, *, is_ours):
@@ -370,10 +377,10 @@ def assert_same_after_acceleration(name, count, device, *, is_ours):
 
     model = build(name)
     model.set_experts_implementation("eager")  # torch has no histogram of integers for the device
-    expected = prompt_token_and_gradients(model, count, "cpu")
+    expected = logits_and_gradients(model, count, "cpu")
     assert ht.accelerate(model.to(device))
     with expressions_of_the_delta_rule() as calls:
-        found = prompt_token_and_gradients(model, count, device)
+        found = logits_and_gradients(model, count, device)
     assert bool(calls) == is_ours
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
 
@@ -391,13 +398,56 @@ def test_accelerated_models_take_the_expression_where_it_has_fewer_operations(de
 @OF_TRANSFORMERS
 @pytest.mark.parametrize(
     ("name", "is_ours"),
-    [("qwen3_next", True), ("olmo_hybrid", True), ("kimi_linear", True), ("bailing_hybrid", True), ("mamba2", False)],
+    [
+        ("qwen3_next", True),
+        ("olmo_hybrid", True),
+        ("kimi_linear", True),
+        ("bailing_hybrid", True),
+        ("minimax", True),
+        ("xlstm", True),
+        ("mamba2", False),
+    ],
 )
 def test_accelerated_models_compute_the_same_by_the_expression(device, name, is_ours, monkeypatch):
     """Short prompts, which are ours here if any are."""
     pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
-    monkeypatch.setattr(acceleration.devices, "is_ours", lambda _, least=math.inf: least < math.inf)
+    monkeypatch.setattr(acceleration.devices, "is_ours", lambda _, least=math.inf, **__: least < math.inf)
     assert_same_after_acceleration(name, 40, device, is_ours=is_ours)
+
+
+@OF_TRANSFORMERS
+@pytest.mark.parametrize("name", ["minimax", "xlstm"])
+def test_accelerated_models_need_no_double_precision(device, name, monkeypatch):
+    pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
+    monkeypatch.setattr(acceleration.devices, "is_ours", lambda _, least=math.inf, **__: least < math.inf)
+    with without_doubles():
+        assert_same_after_acceleration(name, 40, device, is_ours=True)
+
+
+@OF_TRANSFORMERS
+def test_long_sums_of_gates_lose_nothing_without_double_precision(device):
+    """Sums go to -60,000, where float32 rounds to multiples of 0.004, but weights do not have this error."""
+    pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
+    from tests.torch.compat.test_recurrences_of_others import operands
+
+    given, state = operands(4096, torch.float32, batch=1)
+    given[4] = given[4] - 18
+    exact = oracle.mlstm(*(t.double() for t in given + state), epsilon=1e-6)[0]
+    with without_doubles(), torch.no_grad():
+        found, _ = mlstm._sequence(*on(device, given), on(device, state), 1e-6)
+        found = found.cpu()
+    assert relative(found, exact) < 2e-5
+
+
+@contextmanager
+def without_doubles():
+    """Let the device refuse double precision, and forget whether it has it."""
+    precision._try.cache_clear()
+    try:
+        with private_device.without_doubles():
+            yield
+    finally:
+        precision._try.cache_clear()
 
 
 @contextmanager
@@ -442,14 +492,12 @@ def test_the_operators_themselves(device):
 def test_where_there_is_no_double_precision(device):
     u, x = torch.randn(12, 5), torch.randn(9, 3, 12)
     exact = ht.rnn(u.double(), x.double(), nonlinearity="tanh")[0]
-    precision._try.cache_clear()
-    with private_device.without_doubles():
+    with without_doubles():
         leaves = on(device, (u, x))
         h, _ = ht.rnn(*leaves, nonlinearity="tanh")
         grads = torch.autograd.grad(h.square().sum(), leaves)
         w = ht.matrix(leaves[0]).detach().cpu()
         found = h.detach().cpu()
-    precision._try.cache_clear()
     torch.testing.assert_close(found.double(), exact, rtol=0, atol=1e-4)
     torch.testing.assert_close(w.mT @ w, torch.eye(12), rtol=0, atol=1e-5)
     assert all(grad.cpu().isfinite().all() for grad in grads)

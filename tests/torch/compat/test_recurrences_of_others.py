@@ -1,11 +1,14 @@
 """The mLSTM of xLSTM and lightning attention by our functions are their recurrences, token by token."""
 
 import copy
+import sys
+from unittest import mock
 
 import pytest
 import torch
 
 import householder.torch as ht
+from benches.pages import operations
 from householder.torch.acceleration import mlstm
 from householder.torch.acceleration.lightning import _alternating as alternating
 from tests.tester import oracle
@@ -28,8 +31,8 @@ def minimax():
     return pytest.importorskip("transformers.models.minimax.modeling_minimax")
 
 
-def backend(xlstm, **options):
-    return xlstm.xLSTMBackend(xlstm.xLSTMConfig(chunk_size=16, **options))
+def backend(xlstm, chunk_size=16, **options):
+    return xlstm.xLSTMBackend(xlstm.xLSTMConfig(chunk_size=chunk_size, **options))
 
 
 def accelerated(module):
@@ -254,3 +257,70 @@ def test_autocast_gives_the_dtypes_it_gave(minimax, xlstm):
         torch.testing.assert_close(ours, theirs, rtol=0.1, atol=0.1)
         pairs = zip(state, their_state, strict=True) if isinstance(state, tuple) else [(state, their_state)]
         assert all(a.dtype == b.dtype for a, b in pairs)
+
+
+@pytest.fixture
+def _no_kernels_of_models(monkeypatch):
+    for package in ("fla", "kernels"):
+        monkeypatch.delitem(sys.modules, package, raising=False)
+
+
+def counted(layers, call, *shapes):
+    """Operations of a call of each layer on a device without kernels, without and with gradients."""
+    operands = [torch.empty(shape, device="meta") for shape in shapes]
+    calls = [lambda *given, layer=layer: call(layer, *given) for layer in layers]
+    return [(operations.forward(each, operands).count, operations.training(each, operands)[0].count) for each in calls]
+
+
+def operations_of_the_mlstm(xlstm, tokens, chunk_size, mode):
+    before = backend(xlstm, chunk_size)
+    shapes = [(1, 8, tokens, 256)] * 2 + [(1, 8, tokens, 512)] + [(1, 8, tokens)] * 2
+    return counted((before, accelerated(before)), lambda layer, *given: layer(*given, mode=mode)[:1], *shapes)
+
+
+def operations_of_lightning_attention(minimax, tokens, *, has_state):
+    config = minimax.MiniMaxConfig(
+        hidden_size=256, num_attention_heads=64, head_dim=128, num_hidden_layers=2, block_size=256
+    )
+    before = minimax.MiniMaxLightningAttention(config, 0).to("meta")
+    state = torch.empty(1, 64, 128, 128, device="meta")
+    cache = mock.Mock(get_linear_cache=lambda _: state) if has_state else None
+    return counted((before, accelerated(before)), lambda layer, x: layer(x, None, None, cache), (1, tokens, 256))
+
+
+@pytest.mark.usefixtures("_no_kernels_of_models")
+@pytest.mark.parametrize(
+    ("chunk_size", "tokens", "mode"),
+    [
+        *((64, tokens, "inference") for tokens in (5, 63, 68, 131, 194, 257, 320, 2048)),
+        *((16, tokens, "inference") for tokens in (20, 65, 80)),
+        (64, 320, "train"),
+        (16, 80, "train"),
+    ],
+)
+def test_the_mlstm_takes_fewer_operations_on_every_device(xlstm, chunk_size, tokens, mode):
+    theirs, ours = operations_of_the_mlstm(xlstm, tokens, chunk_size, mode)
+    assert ours[0] < theirs[0]
+    assert ours[1] < theirs[1]
+
+
+@pytest.mark.usefixtures("_no_kernels_of_models")
+@pytest.mark.parametrize(("chunk_size", "tokens"), [(64, 1), (64, 64), (64, 65), (64, 256), (16, 64), (128, 2048)])
+def test_few_chunks_of_the_mlstm_are_left_to_transformers_on_other_devices(xlstm, chunk_size, tokens):
+    theirs, ours = operations_of_the_mlstm(xlstm, tokens, chunk_size, "inference")
+    assert ours == theirs
+
+
+@pytest.mark.usefixtures("_no_kernels_of_models")
+@pytest.mark.parametrize("tokens", [20, 33, 65, 512])
+def test_lightning_attention_after_a_state_takes_fewer_operations_on_every_device(minimax, tokens):
+    theirs, ours = operations_of_lightning_attention(minimax, tokens, has_state=True)
+    assert ours[0] < theirs[0]
+    assert ours[1] < theirs[1]
+
+
+@pytest.mark.usefixtures("_no_kernels_of_models")
+@pytest.mark.parametrize(("tokens", "has_state"), [(1, False), (2048, False), (8192, False), (1, True), (19, True)])
+def test_blocks_of_lightning_attention_are_left_to_transformers_on_other_devices(minimax, tokens, has_state):
+    theirs, ours = operations_of_lightning_attention(minimax, tokens, has_state=has_state)
+    assert ours == theirs

@@ -19,14 +19,14 @@ NEVER = math.inf
 """The least tokens of a function that takes fewer operations than ours for any number."""
 
 
-def is_ours(tokens: Tensor, least_tokens: float = NEVER) -> bool:
-    """Return whether our function computes a call for ``tokens (B, T, ..)``.
+def is_ours(tokens: Tensor, least_tokens: float = NEVER, *, axis: int = 1) -> bool:
+    """Return whether our function computes a call for ``tokens (B, T, ..)``, or with tokens along another axis.
 
     From the least tokens on, our expression takes fewer operations than the function that it replaces.
     """
     if tokens.device.type == "cpu":
         return True
-    return tokens.shape[1] >= least_tokens and not _models_have_kernels()
+    return tokens.shape[axis] >= least_tokens and not _models_have_kernels()
 
 
 @undocumented.constant

@@ -25,9 +25,10 @@ def accelerate(model: nn.Module) -> dict[str, list[str]]:
     convolutions of LFM2, LFM3 and Inkling change, too. Other models do not. Packed sequences are refused or computed as
     before.
 
-    On other devices than the CPU, the delta rule is ours where it takes fewer operations: with more than 1,088 tokens,
-    and in Kimi Linear's kind with any number. All else computes as before there, and so does everything if transformers
-    has imported flash-linear-attention or ``kernels``.
+    On other devices than the CPU, ours computes what takes fewer operations: the delta rule with more than 1,088
+    tokens, and in Kimi Linear's kind with any number; the mLSTM with more than four chunks and single tokens; lightning
+    attention with 20 tokens or more after a cache. All else computes as before there, and so does everything if
+    transformers has imported flash-linear-attention or ``kernels``.
 
     Adapters: HRA layers of ``peft``, linear and convolutional, with or without Gram-Schmidt, apply their reflections
     and form no matrix, on every device. If you add adapters later, call this function again.
