@@ -105,6 +105,8 @@ def restore(model: nn.Module) -> int:
         Not a module.
     RuntimeError
         The class of a layer was changed again, for example by a parametrization of the layer.
+    ValueError
+        A layer has a ``forward`` of its own, set after it was accelerated, that hides that of its class.
 
     Examples
     --------

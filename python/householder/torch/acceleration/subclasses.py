@@ -50,7 +50,9 @@ def _change(name: str, layer: nn.Module, kind: type[nn.Module]) -> None:
     before = type(layer).forward
     keys = [key for key, value in vars(layer).items() if isinstance(value, MethodType) and value.__func__ is before]
     if "forward" in vars(layer) and not keys:
-        raise ValueError(f"layer {name!r} has a forward that does not lead to its class's: accelerate the model before")
+        raise ValueError(
+            f"layer {name!r} has a forward that does not lead to its class's: remove it, and set it afterwards"
+        )
     layer.__class__ = kind
     for key in keys:
         vars(layer)[key] = MethodType(kind.forward, layer)
