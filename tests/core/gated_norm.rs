@@ -2,7 +2,9 @@
 
 use crate::common::gated_norm::Given;
 use crate::common::{Random, number_of_threads, refusal_of, with_each_instruction_set};
+use householder::error::Error;
 use householder::exponential::Exponential;
+use householder::gated_norm::{Gradients, Operands, backward, forward};
 use householder::stored::Tokens;
 use householder::threads::Context;
 
@@ -55,4 +57,24 @@ fn arrays_that_do_not_fit_are_refused() {
         let refusal = given.compute_from(&mut Context::default(), rows);
         assert!(refusal_of(refusal).starts_with(name), "{name}");
     }
+    let (context, weight) = (&mut Context::default(), &given.weight[..]);
+    let operands = Operands { rows: 6, x, z, weight, epsilon: 1.0, silu: false };
+    let refusal = |name| move |error| matches!(error, Error::Length { name: of, .. } if of == name);
+    assert!(forward(context, operands, (&mut [0.0; 23]).into()).is_err_and(refusal("out")));
+    let mut arrays = [vec![0.0; 23], vec![0.0; 3]];
+    let [short, short_weight] = &mut arrays;
+    let none = || Gradients { x: None, z: None, weight: None };
+    for (gradients, name) in [
+        (Gradients { x: Some((&mut *short).into()), ..none() }, "grad_x"),
+        (Gradients { weight: Some(short_weight), ..none() }, "grad_weight"),
+    ] {
+        assert!(backward(context, operands, grad, gradients).is_err_and(refusal(name)), "{name}");
+    }
+    let gradients = Gradients { z: Some((&mut *short).into()), ..none() };
+    assert!(backward(context, operands, grad, gradients).is_err_and(refusal("grad_z")));
+    let none = Operands { weight: &[], ..operands };
+    let refusal = forward(context, none, (&mut [0.0; 0]).into());
+    assert!(matches!(refusal, Err(Error::Value { name: "weight", .. })));
+    let endless = Operands { rows: usize::MAX / 8, ..operands };
+    assert!(matches!(forward(context, endless, (&mut [0.0; 0]).into()), Err(Error::Shape { .. })));
 }

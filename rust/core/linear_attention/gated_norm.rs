@@ -68,8 +68,11 @@ impl<T: Exponential> Operands<'_, T> {
 
     fn check(&mut self) -> Result<()> {
         let (rows, width) = (self.rows, self.width());
-        if width == 0 || product(&[rows, width, size_of::<T>()]).is_none() {
-            return Err(Error::InvalidArgument(format!("weight: {width} numbers and {rows} rows do not fit")));
+        if width == 0 {
+            return Err(Error::value("weight", "at least one number", width));
+        }
+        if product(&[rows, width, size_of::<T>()]).is_none() {
+            return Err(Error::Shape { name: "x", shape: vec![rows, width] });
         }
         self.x.expect("x", [rows, 1, width])?;
         self.z.expect("z", [rows, 1, width])
