@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The reason a call did not produce a result. Inputs are never modified; outputs are unspecified.
+/// The reason a call did not produce a result. Operands are never modified. Results, and arrays that are updated in place, are
+/// unspecified, except where lengths are wrong: such calls write nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
