@@ -31,6 +31,20 @@ pub struct Costs {
     pub dense: f64,
 }
 
+/// Microseconds for each term of [`Costs::of_application`] without gradients: reflections, compact WY and the matrix, fitted
+/// to times of 566 shapes.
+type ForwardRates = [[f64; 6]; 3];
+const FORWARD_LONG_REGISTERS: ForwardRates = [
+    [0.4, 0.029, 2.3e-4, 3.1e-3, 3.1e-5, 3.6e-4],
+    [1.1, 7.6e-4, 2.9e-3, 3.3e-5, 8.6e-4, 2.4e-5],
+    [1.2, 0.09, 6.2e-4, 1.7e-5, 8.3e-6, 2.3e-4],
+];
+const FORWARD_SHORT_REGISTERS: ForwardRates = [
+    [0.39, 0.016, 2.5e-4, 2.2e-3, 4.4e-5, 3.6e-4],
+    [0.92, 7.8e-4, 3.5e-3, 4.3e-5, 7.1e-4, 5.3e-5],
+    [1.1, 0.085, 8.0e-4, 2.7e-5, 1.5e-5, 2.1e-4],
+];
+
 impl Costs {
     /// One application of `k` reflections to `rows` vectors of size `n`, with or without its gradients. No cost falls when `n`,
     /// `k` or `rows` grows.
@@ -48,13 +62,23 @@ impl Costs {
         // Numbers in U: columns end before the last coordinate.
         let numbers = |k: f64| k * if form == Form::Full { n } else { (n - k / 2.0).max(n / 2.0) };
         let (entries, padded) = (numbers(k), numbers(block));
+        // From half a million numbers on, U comes from the third-level cache.
+        let far = entries / (entries + 5e5);
+        let has_long_registers = isa.tile_height::<f32>().0 == 16;
+        if !complex && !gradients {
+            let terms = [
+                [1.0, k, entries * (1.0 + 2.0 * far), rows * k, rows * entries, rows * n],
+                [1.0, padded * (1.0 + 2.5 * far), inverses, rows * padded, rows * entries / n, rows * blocks],
+                [1.0, k, n * n, n * n * k, rows * n * n, rows * n],
+            ];
+            let rates = if has_long_registers { FORWARD_LONG_REGISTERS } else { FORWARD_SHORT_REGISTERS };
+            let sum = |i: usize| terms[i].iter().zip(rates[i]).map(|(term, rate)| term * rate).sum();
+            return Self { reflections: sum(0), wy: sum(1), dense: sum(2) };
+        }
         // With registers of 16 numbers, and with shorter ones. Reflections: a sum, a term of it, a number of a vector.
         // Compact WY: whole registers, and factors, which are further from the speed of products.
-        let [sum, term, number, whole, factor] = if isa.tile_height::<f32>().0 == 16 {
-            [0.02, 0.00038, 0.0, 1.3, 1.0]
-        } else {
-            [0.014, 0.00044, 0.0007, 1.1, 1.75]
-        };
+        let [sum, term, number, whole, factor] =
+            if has_long_registers { [0.02, 0.00038, 0.0, 1.3, 1.0] } else { [0.014, 0.00044, 0.0007, 1.1, 1.75] };
         // 18 flops a number and row, at 150 GFLOP/s but for short sums and several blocks.
         let wy = 18.0 / 150e3 * (whole * padded + 24.0 * entries / n + 2.0 * blocks);
         // 6 n^2 a row.
@@ -70,22 +94,12 @@ impl Costs {
                 dense: 5.0 + formation + inverses + 3.6 * dense,
             }
         } else {
-            // Reading and writing U: from half a million numbers on it comes from the third-level cache.
-            let far = entries / (entries + 5e5);
             let vectors = sum * k + term * entries + number * n;
             let reflections = 2.5 + 0.12 * k + 0.0014 * entries * (1.0 + 2.0 * far) + rows * vectors;
             let factors = 4.0 + factor * (0.0025 * padded * (1.0 + 2.5 * far) + 0.0065 * inverses);
             // The first rows cost less, because they wait together for U.
             let wy = (rows - 8.0).max(rows / 2.0) * wy;
-            let dense = 5.0 + n * n * (0.01 + 8e-5 * k) + dense;
-            // What a forward pass alone takes of these: factors have no gradient's share.
-            let [of_reflections, of_factors, of_wy, of_dense] =
-                if gradients { [1.0; 4] } else { [0.24, 0.55, 0.25, 0.33] };
-            Self {
-                reflections: of_reflections * reflections,
-                wy: of_factors * factors + of_wy * wy,
-                dense: of_dense * dense,
-            }
+            Self { reflections, wy: factors + wy, dense: 5.0 + n * n * (0.01 + 8e-5 * k) + dense }
         }
     }
 

@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 fn large_vectors_apply_as_explicit_reflections<T: Scalar>() {
     let set_num_threads = number_of_threads();
-    for (n, m, rows) in [(300, 40, 70), (519, 33, 3), (1030, 9, 2)] {
+    for (n, m, rows) in [(300, 40, 70), (260, 170, 11), (519, 33, 3), (1030, 9, 2)] {
         let mut problem = Problem::<T>::trapezoidal(1, (n, m, rows));
         for (i, row) in problem.u.chunks_mut(m).enumerate() {
             row[1] = row[1].scale(T::Real::of(1e-12));
@@ -26,16 +26,18 @@ fn large_vectors_apply_as_explicit_reflections<T: Scalar>() {
         problem.phases = None;
         let w = problem.explicit();
         with_each_instruction_set(|context| {
-            let [alone, together] = [1, 2].map(|threads| {
-                set_num_threads(threads);
-                let mut c = vec![T::ZERO; rows * n];
-                let operator = problem.operator(false, Some(Method::Wy));
-                apply::forward(context, &operator, &problem.h, &mut c).unwrap();
-                c
-            });
-            let error = error(&alone, &multiply(n, &w, &problem.h, false));
-            assert!(error < tolerance::<T>(m), "{:?} {n} {m}: {error:e}", context.isa);
-            assert_eq!(alone, together, "{:?} {n} {m}", context.isa);
+            for (method, adjoint) in [(Method::Wy, false), (Method::Reflections, false), (Method::Reflections, true)] {
+                let [alone, together] = [1, 2].map(|threads| {
+                    set_num_threads(threads);
+                    let mut c = vec![T::ZERO; rows * n];
+                    let operator = problem.operator(adjoint, Some(method));
+                    apply::forward(context, &operator, &problem.h, &mut c).unwrap();
+                    c
+                });
+                let error = error(&alone, &multiply(n, &w, &problem.h, adjoint));
+                assert!(error < tolerance::<T>(m), "{:?} {n} {m} {method:?} {adjoint}: {error:e}", context.isa);
+                assert_eq!(alone, together, "{:?} {n} {m} {method:?} {adjoint}", context.isa);
+            }
         });
     }
 }

@@ -5,6 +5,7 @@
 
 use pulp::{MemMask, Simd};
 
+use super::vector::sum_of_lanes;
 use crate::numbers::number::{Number, Real, c32, c64};
 
 /// A number type inside kernels. Every method must inline into a function compiled for `S`.
@@ -43,6 +44,15 @@ pub trait Element: Number {
     fn neg<S: Simd>(s: S, x: Self::V<S>) -> Self::V<S>;
     /// `re + i im`, joining the two accumulators of a complex sum.
     fn join<S: Simd>(s: S, re: Self::V<S>, im: Self::V<S>) -> Self::V<S>;
+    /// The sum of the lanes of each register.
+    #[inline(always)]
+    fn sums_of_lanes<S: Simd>(s: S, registers: [Self::V<S>; 4]) -> [Self; 4] {
+        let mut sums = [Self::ZERO; 4];
+        for (sum, register) in sums.iter_mut().zip(registers) {
+            *sum = sum_of_lanes(s, register);
+        }
+        sums
+    }
     /// The first `count` lanes.
     fn mask<S: Simd>(s: S, count: usize) -> Self::Mask<S>;
     /// Reads the masked lanes, zero in the others.
@@ -72,7 +82,7 @@ macro_rules! real {
     ($t:ident, $bits:ident, $v:ident, $m:ident, $lanes:ident, $splat:ident, $splat_bits:ident, $fma:ident, $add:ident,
      $neg:ident, $sub:ident, $mul:ident, $div:ident, $max:ident, $le:ident, $gt:ident, $select:ident, $between:ident,
      $mload:ident, $mstore:ident, $to_bits:ident, $from_bits:ident, $and:ident, $or:ident, $mul_bits:ident,
-     $add_bits:ident, $terms:expr, $saturated:expr) => {
+     $add_bits:ident, $terms:expr, $saturated:expr, $block:literal, $turn_blocks:ident) => {
         impl Element for $t {
             type V<S: Simd> = S::$v;
             type Mask<S: Simd> = MemMask<S::$m>;
@@ -112,6 +122,33 @@ macro_rules! real {
             #[inline(always)]
             fn join<S: Simd>(_: S, re: S::$v, _: S::$v) -> S::$v {
                 re
+            }
+            // Blocks of 128 bits of some registers are turned, so that their sum has a sum of each register in each block.
+            #[inline(always)]
+            fn sums_of_lanes<S: Simd>(s: S, registers: [S::$v; 4]) -> [Self; 4] {
+                let mut sums = [0.0; 4];
+                for (sums, registers) in
+                    sums.as_chunks_mut::<$block>().0.iter_mut().zip(registers.as_chunks::<$block>().0)
+                {
+                    if S::IS_SCALAR {
+                        *sums = registers.map(|register| sum_of_lanes(s, register));
+                        continue;
+                    }
+                    let turned = s.$turn_blocks(*registers);
+                    let mut sum = turned[0];
+                    for part in &turned[1..] {
+                        sum = s.$add(sum, *part);
+                    }
+                    let mut blocks = [[0.0; $block]; 16 / $block];
+                    // SAFETY: a register holds at most 64 bytes.
+                    unsafe { Self::store(s, blocks.as_mut_ptr().cast(), sum) };
+                    for block in &blocks[..S::$lanes / $block] {
+                        for (sum, x) in sums.iter_mut().zip(block) {
+                            *sum += x;
+                        }
+                    }
+                }
+                sums
             }
             #[inline(always)]
             fn mask<S: Simd>(s: S, count: usize) -> Self::Mask<S> {
@@ -208,7 +245,9 @@ real!(
     mul_u32s,
     add_u32s,
     8,
-    10.0
+    10.0,
+    4,
+    deinterleave_shfl_f32s
 );
 real!(
     f64,
@@ -238,7 +277,9 @@ real!(
     mul_u64s,
     add_u64s,
     14,
-    20.0
+    20.0,
+    2,
+    deinterleave_shfl_f64s
 );
 
 /// `f` of registers of real and of imaginary parts.

@@ -119,3 +119,35 @@ simd! {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::numbers::number::{Real, c32, c64};
+    use crate::simd::isa::InstructionSet;
+
+    simd! {
+        fn sums<T: Scalar>(s, numbers: &[T]) -> [T; 4] {
+            let lanes = T::lanes::<S>();
+            // SAFETY: four registers hold at most 64 numbers.
+            T::sums_of_lanes(s, std::array::from_fn(#[inline(always)] |i| unsafe { T::load(s, numbers[i * lanes..].as_ptr()) }))
+        }
+    }
+
+    fn lanes_of_four_registers_are_added<T: Scalar>() {
+        let numbers: [T; 64] = std::array::from_fn(|i| T::from_real(T::Real::of((i * i) as f64)));
+        for isa in InstructionSet::available() {
+            let lanes = isa.tile_height::<T>().0;
+            let expected = [0, 1, 2, 3].map(|i| numbers[i * lanes..][..lanes].iter().fold(T::ZERO, |sum, x| sum + *x));
+            assert_eq!(sums(isa, &numbers), expected, "{}", isa.name());
+        }
+    }
+
+    #[test]
+    fn lanes_of_four_registers_of_every_type_are_added() {
+        lanes_of_four_registers_are_added::<f32>();
+        lanes_of_four_registers_are_added::<f64>();
+        lanes_of_four_registers_are_added::<c32>();
+        lanes_of_four_registers_are_added::<c64>();
+    }
+}

@@ -7,6 +7,8 @@ use std::ops::Range;
 use pulp::Simd;
 
 use super::ReflectionSteps;
+use super::groups::{GROUP, GroupColumns, GroupFactor};
+use super::vectors::Registers;
 use crate::arrays::view::View;
 use crate::error::Result;
 use crate::memory::{ALIGNMENT, Buffer, filled, padded};
@@ -47,6 +49,10 @@ pub struct ReflectionColumns<T: Scalar> {
     /// Which entries the columns consist of.
     form: Form,
     pivots: Vec<(usize, T)>,
+    /// `S` of each group of columns, or `S*`.
+    factors: Vec<GroupFactor<T::Wide>>,
+    /// How many groups have it.
+    groups: usize,
 }
 
 impl<T: Scalar> ReflectionColumns<T> {
@@ -65,6 +71,8 @@ impl<T: Scalar> ReflectionColumns<T> {
             given: false,
             form: Form::Trapezoidal,
             pivots: filled(k, (0, T::ZERO))?,
+            factors: filled(k / GROUP, [[T::Wide::ZERO; GROUP]; GROUP])?,
+            groups: 0,
         })
     }
 
@@ -81,6 +89,7 @@ impl<T: Scalar> ReflectionColumns<T> {
         let fits = Self::len(n, k) <= self.entries.len() && unit * ld_k <= self.rows.len() && k <= self.tau.len();
         assert!(fits, "workspace for a smaller shape");
         (self.n, self.k, self.ld, self.form, self.given) = (n, k, ld, u.form(), u.tau().is_some());
+        self.groups = 0;
         if k == 0 {
             return Ok(());
         }
@@ -163,6 +172,63 @@ impl<T: Scalar> ReflectionColumns<T> {
         }
     }
 
+    /// Finds `S` of each group of columns, or `S*`, for [`ReflectionColumns::apply`].
+    #[inline(always)]
+    pub fn find_factors(&mut self, ops: Registers<impl Simd>, adjoint: bool) {
+        if const { T::COMPLEX } {
+            return;
+        }
+        self.groups = self.k / GROUP;
+        for group in 0..self.groups {
+            let tau = std::array::from_fn(|j| self.wide_tau(GROUP * group + j));
+            self.factors[group] = self.group(ops, group).0.factor(ops, tau, adjoint);
+        }
+    }
+
+    /// `tau_j` before it is rounded, unless it is given.
+    fn wide_tau(&self, j: usize) -> T::Wide {
+        if self.given { self.tau[j].widen() } else { T::Wide::from_real(tau_of(self.squares[j])) }
+    }
+
+    /// Columns of a group, and their first number that is read.
+    #[inline(always)]
+    fn group<S: Simd>(&self, _: Registers<S>, group: usize) -> (GroupColumns<'_, T>, usize) {
+        let lanes = T::lanes::<S>();
+        let first = self.form.first(GROUP * group) / lanes * lanes;
+        let len = self.n.next_multiple_of(lanes) - first;
+        (GroupColumns { v: &self.entries[GROUP * group * self.ld + first..], ld: self.ld, len }, first)
+    }
+
+    /// Applies all reflections to some vectors, `ld` apart: in groups that have an `S`, and one after the other.
+    #[inline(always)]
+    pub fn apply(&self, ops: Registers<impl Simd>, adjoint: bool, x: &mut [T], ld: usize) {
+        if !adjoint {
+            self.apply_ungrouped(ops, adjoint, x, ld);
+        }
+        if const { !T::COMPLEX } {
+            for group in 0..self.groups {
+                let group = if adjoint { group } else { self.groups - 1 - group };
+                let (columns, first) = self.group(ops, group);
+                columns.apply(ops, &self.factors[group], &mut x[first..], ld);
+            }
+        }
+        if adjoint {
+            self.apply_ungrouped(ops, adjoint, x, ld);
+        }
+    }
+
+    /// Applies those that are in no group.
+    #[inline(always)]
+    fn apply_ungrouped(&self, ops: Registers<impl Simd>, adjoint: bool, x: &mut [T], ld: usize) {
+        let (steps, begin) = (self.steps(adjoint), GROUP * self.groups);
+        for i in begin..self.k {
+            let j = if adjoint { i } else { begin + self.k - 1 - i };
+            for x in x.chunks_mut(ld) {
+                steps.reflect(ops, j, x, adjoint);
+            }
+        }
+    }
+
     /// Turns `dL/dtau` of the scaled columns into that of those given.
     pub fn finish_grad_tau(&self, grad_tau: &mut [T]) {
         for (grad, &scale) in grad_tau.iter_mut().zip(&self.scale) {
@@ -202,8 +268,14 @@ pub fn set_tau<T: Scalar>(tau: &mut [T], squares: &[f64], scale: &[f64], given: 
         return;
     }
     for (tau, &square) in tau.iter_mut().zip(squares) {
-        *tau = T::from_real(T::Real::of(if square == 0.0 { 0.0 } else { 2.0 / square }));
+        *tau = T::from_real(T::Real::of(tau_of(square)));
     }
+}
+
+/// `2 / |v|^2`, or zero where there is no column.
+#[inline(always)]
+fn tau_of(square: f64) -> f64 {
+    if square == 0.0 { 0.0 } else { 2.0 / square }
 }
 
 /// `1 / scale^2`; zero where there is no column.

@@ -22,6 +22,7 @@
 mod backward;
 pub(super) mod columns;
 mod forward;
+mod groups;
 pub(crate) mod tape;
 pub(super) mod vectors;
 
@@ -92,7 +93,7 @@ impl<T: Scalar> ReflectionSteps<'_, T> {
 
     /// `v_j* x`, `a = tau v_j* x` and `x <- x - a v_j`; with `conj(tau)` for the adjoint.
     #[inline(always)]
-    fn reflect(&self, ops: Registers<impl Simd>, j: usize, x: &mut [T], adjoint: bool) -> (T, T) {
+    pub fn reflect(&self, ops: Registers<impl Simd>, j: usize, x: &mut [T], adjoint: bool) -> (T, T) {
         let (v, x) = (self.vector(ops, j), &mut x[self.range(ops, j)]);
         let sum = ops.project(v, x);
         let a = self.tau(j, adjoint) * sum;
@@ -184,7 +185,7 @@ fn panels(k: usize, adjoint: bool) -> impl DoubleEndedIterator<Item = Range<usiz
 /// How many of `rows` vectors are reflected side by side, if each has so many numbers in memory: as many as hide the latency
 /// of a sum and stay in the first-level cache, at least one.
 fn side_by_side<T>(rows: usize, numbers: usize) -> usize {
-    rows.min((1 << 14) / (numbers * size_of::<T>())).clamp(1, 8)
+    rows.min((1 << 15) / (numbers * size_of::<T>())).clamp(1, 8)
 }
 
 #[cfg(test)]

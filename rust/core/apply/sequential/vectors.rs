@@ -2,6 +2,7 @@
 
 use pulp::Simd;
 
+use crate::memory::padded;
 use crate::numbers::number::Real;
 use crate::numbers::scalar::Scalar;
 use crate::simd::vector::{plain_dot, sum_of_lanes};
@@ -96,4 +97,11 @@ pub fn pad<T: Scalar>(to: &mut [T], from: &[T]) {
     let (head, tail) = to.split_at_mut(from.len());
     head.copy_from_slice(from);
     tail.fill(T::ZERO);
+}
+
+/// Distance between vectors that go through a tile together: [`padded`], and for long ones an odd multiple of 1 KiB. Numbers
+/// 4 KiB apart look alike to a processor, so that a load would wait for a store to another vector shortly before.
+pub fn distance<T>(n: usize) -> usize {
+    let unit = 1024 / size_of::<T>();
+    if n < unit { padded::<T>(n) } else { (n.div_ceil(unit) | 1) * unit }
 }
