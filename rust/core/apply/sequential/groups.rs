@@ -51,9 +51,9 @@ impl<T: Scalar> GroupColumns<'_, T> {
             for l in j + 1..GROUP {
                 let [v_j, v_l] = [j, l].map(|i| &self.v[i * self.ld..][..self.len]);
                 let gram = ops.project(v_j, v_l).widen();
-                for i in l..GROUP {
-                    let of_l = rows[l][i];
-                    rows[j][i] -= gram * of_l;
+                let of_l = rows[l];
+                for (x, &y) in rows[j].iter_mut().zip(&of_l).skip(l) {
+                    *x -= gram * y;
                 }
             }
             rows[j] = rows[j].map(|x| tau[j] * x);
