@@ -19,10 +19,15 @@ INSTALLATION = {
             "You need Linux and Python 3.11 or later. macOS and Windows are not yet tested. Without a GPU:",
         ),
         (f"{CLONE}{ACTIVATE}pip install torch", f"{ACTIVATE}pip install torch"),
-        ("pip install '.[torch]'           # layers", "pip install 'householder[torch]'          # layers"),
-        ("# pip install .                  # NumPy", "# pip install 'householder'               # NumPy"),
-        ("# pip install . ./experiments    # also", "# pip install householder-experiments     # also"),
-        ("`pip install '.[torch,cuda13]'`", "`pip install 'householder[torch,cuda13]'`"),
+        ("pip install . ./experiments\n", "pip install householder-experiments\n"),
+        (
+            "it is `pip install '.[torch]'`; for NumPy alone, `pip install .`.",
+            "it is `pip install 'householder[torch]'`; for NumPy alone, `pip install 'householder'`.",
+        ),
+        (
+            "`pip install '.[torch,cuda13]' ./experiments`",
+            "`pip install 'householder[torch,cuda13]' householder-experiments`",
+        ),
         ("`cargo add householder`, once it is published. ", "`cargo add householder`. "),
         ("`pip install '.[jax]'` adds", "`pip install 'householder[jax]'` adds"),
         (

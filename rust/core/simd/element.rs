@@ -5,7 +5,6 @@
 
 use pulp::{MemMask, Simd};
 
-use super::vector::sum_of_lanes;
 use crate::numbers::number::{Number, Real, c32, c64};
 
 /// A number type inside kernels. Every method must inline into a function compiled for `S`.
@@ -76,6 +75,23 @@ pub trait Element: Number {
     fn where_positive<S: Simd>(s: S, x: Self::V<S>, yes: Self::V<S>, no: Self::V<S>) -> Self::V<S>;
     /// Hyperbolic tangent, within 3 units in the last place, part by part for complex numbers.
     fn tanh<S: Simd>(s: S, x: Self::V<S>) -> Self::V<S>;
+}
+
+/// Sum of the lanes of real numbers.
+#[inline(always)]
+pub fn sum_of_lanes<T: Element, S: Simd>(s: S, v: T::V<S>) -> T {
+    // A register holds at most 64 bytes.
+    let mut parts = [T::ZERO; 16];
+    // SAFETY: `parts` has at least 64 bytes.
+    unsafe { T::store(s, parts.as_mut_ptr(), v) };
+    let mut width = T::lanes::<S>();
+    while width > 1 {
+        width /= 2;
+        for i in 0..width {
+            parts[i] += parts[i + width];
+        }
+    }
+    parts[0]
 }
 
 macro_rules! real {

@@ -1,8 +1,6 @@
 //! Operations on one or two contiguous vectors.
 
-use pulp::Simd;
-
-use super::element::Element;
+use super::element::{Element, sum_of_lanes};
 use super::fetch::prefetch;
 use super::isa::simd;
 use super::lanes::Lanes;
@@ -57,23 +55,6 @@ pub fn plain_dot<T: Element>(a: &[T], b: &[T]) -> T {
         }
     }
     sums.into_iter().fold(T::ZERO, |sum, x| sum + x)
-}
-
-/// Sum of the lanes of real numbers.
-#[inline(always)]
-pub fn sum_of_lanes<T: Element, S: Simd>(s: S, v: T::V<S>) -> T {
-    // A register holds at most 64 bytes.
-    let mut parts = [T::ZERO; 16];
-    // SAFETY: `parts` has at least 64 bytes.
-    unsafe { T::store(s, parts.as_mut_ptr(), v) };
-    let mut width = T::lanes::<S>();
-    while width > 1 {
-        width /= 2;
-        for i in 0..width {
-            parts[i] += parts[i + width];
-        }
-    }
-    parts[0]
 }
 
 /// `|v|^2` in double precision, in sums side by side.

@@ -5,7 +5,8 @@ use pulp::Simd;
 use crate::memory::padded;
 use crate::numbers::number::Real;
 use crate::numbers::scalar::Scalar;
-use crate::simd::vector::{plain_dot, sum_of_lanes};
+use crate::simd::element::sum_of_lanes;
+use crate::simd::vector::plain_dot;
 
 /// Operations on vectors of whole registers.
 #[derive(Clone, Copy)]

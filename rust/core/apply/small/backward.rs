@@ -10,9 +10,9 @@ use crate::error::Result;
 use crate::memory::Buffer;
 use crate::numbers::scalar::Scalar;
 use crate::operator::Transform;
+use crate::simd::element::sum_of_lanes;
 use crate::simd::isa::simd;
 use crate::simd::lanes::unroll;
-use crate::simd::vector::sum_of_lanes;
 
 /// Workspace for gradients of real matrices of one shape, whose reflections are their own inverses.
 pub struct FormationBackward<T: Scalar> {

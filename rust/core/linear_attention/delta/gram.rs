@@ -6,9 +6,9 @@ use super::decay::{decayed, longer};
 use super::problem::BLOCK;
 use crate::arrays::view::{View, ViewMut};
 use crate::numbers::exponential::Exponential;
+use crate::simd::element::sum_of_lanes;
 use crate::simd::isa::simd;
 use crate::simd::lanes::Lanes;
-use crate::simd::vector::sum_of_lanes;
 
 /// The positions of the queries of a chunk: query `i` comes after step `first + i * every`. Their rows come before those of
 /// the keys that erase, which read the state like queries.

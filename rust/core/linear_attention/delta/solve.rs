@@ -11,12 +11,12 @@ use crate::arrays::view::{View, ViewMut};
 use crate::error::Result;
 use crate::memory::workspace::WorkRows;
 use crate::numbers::exponential::Exponential;
+use crate::simd::element::sum_of_lanes;
 use crate::simd::epilogue::Store;
 use crate::simd::fetch::Fetch;
 use crate::simd::gemm::gemm;
 use crate::simd::isa::{InstructionSet, simd};
 use crate::simd::lanes::Lanes;
-use crate::simd::vector::sum_of_lanes;
 
 /// The systems of a chunk, solved.
 pub struct Solved<T: Exponential> {
