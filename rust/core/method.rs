@@ -78,7 +78,7 @@ impl Costs {
         // With registers of 16 numbers, and with shorter ones. Reflections: a sum, a term of it, a number of a vector.
         // Compact WY: whole registers, and factors, which are further from the speed of products.
         let [sum, term, number, whole, factor] =
-            if has_long_registers { [0.02, 0.00038, 0.0, 1.3, 1.0] } else { [0.014, 0.00044, 0.0007, 1.1, 1.75] };
+            if has_long_registers { [0.02, 0.00038, 0.0, 1.3, 1.0] } else { [0.010, 0.000_315, 0.001, 1.1, 1.75] };
         // 18 flops a number and row, at 150 GFLOP/s but for short sums and several blocks.
         let wy = 18.0 / 150e3 * (whole * padded + 24.0 * entries / n + 2.0 * blocks);
         // 6 n^2 a row.
