@@ -77,7 +77,7 @@ simd! {
     }
 }
 
-/// Takes vectors of `n` numbers to [`padded`] ones, times the diagonal where that acts first.
+/// Copies vectors of `n` numbers to places [`distance`] apart, times the diagonal where that acts first.
 #[inline(always)]
 fn enter<T: Scalar>(x: &mut [T], h: &[T], n: usize, diagonal: Diagonal<'_, T>, adjoint: bool) {
     for (x, h) in x.chunks_exact_mut(distance::<T>(n)).zip(h.chunks_exact(n)) {
