@@ -5,6 +5,7 @@ use householder::exponential::Exponential;
 use householder::threads::Context;
 
 use crate::call::{Results, bits, call};
+use crate::common::apart::shorten;
 use crate::common::delta::{Found, Given};
 use crate::oracle::epsilon;
 use crate::source::{Extent, Source, Wildness};
@@ -28,6 +29,7 @@ pub fn check<T: Exponential>(source: &mut Source) {
         let mut layout = layout.clone();
         let [found, later, earlier] = [&given, &later, &earlier].map(|given| given.compute(context, keep));
         check_alone(context, &given, &found);
+        check_pieces(context, &given, &found, |rest| 1 + layout.below(rest));
         [found, later, earlier, given.compute_apart(context, keep, |bound| layout.below(bound))]
     };
     let [found, of_later, of_earlier, copy] = call(source, extent, run);
@@ -53,11 +55,34 @@ fn check_alone<T: Exponential>(context: &mut Context<'_>, given: &Given<T>, foun
     delta::forward(context, &problem, outputs).unwrap();
     delta::forward(context, &problem, delta::Results { last: Some(&mut last), ..delta::Results::default() }).unwrap();
     assert!(bits([Some(&out)]) == bits([Some(&found.out)]), "outputs without states: other bits");
-    let largest = found.last.iter().fold(1.0, |largest: f64, x| largest.max(x.to_f64().abs()));
-    let allowed = rounding::<T>(given) * largest;
-    let apart = last.iter().zip(&found.last).map(|(a, b)| (a.to_f64() - b.to_f64()).abs());
-    let apart = apart.fold(0.0, |most: f64, x| if x <= most { most } else { x });
+    let (apart, allowed) = (largest_difference(&last, &found.last), rounding::<T>(given) * largest(&found.last));
     assert!(apart <= allowed, "states without outputs: apart by {apart:e}, allowed {allowed:e}, {:?}", given.sizes);
+}
+
+/// Fails if calls that continue each other in place end elsewhere than one call by more than rounding.
+fn check_pieces<T: Exponential>(
+    context: &mut Context<'_>,
+    given: &Given<T>,
+    found: &Found<T>,
+    piece: impl FnMut(usize) -> usize,
+) {
+    let [out, last] = given.in_pieces(context, piece);
+    for (name, one, pieces) in [("out", &found.out, out), ("last", &found.last, last)] {
+        let (apart, allowed) = (largest_difference(one, &pieces), rounding::<T>(given) * largest(one));
+        assert!(apart <= allowed, "{name} of pieces: apart by {apart:e}, allowed {allowed:e}, {:?}", given.sizes);
+    }
+}
+
+/// The largest size of a number, at least one.
+fn largest<T: Exponential>(numbers: &[T]) -> f64 {
+    numbers.iter().fold(1.0, |largest: f64, x| largest.max(x.to_f64().abs()))
+}
+
+/// NaN if any difference is.
+fn largest_difference<T: Exponential>(a: &[T], b: &[T]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let differences = a.iter().zip(b).map(|(a, b)| (a.to_f64() - b.to_f64()).abs());
+    differences.fold(0.0, |most: f64, x| if x <= most { most } else { x })
 }
 
 /// What rounding may change of numbers of size one.
@@ -86,6 +111,10 @@ fn any<T: Exponential>(source: &mut Source, extent: Extent) -> Given<T> {
     let strength = [1e-6, 1.0, 60.0][source.below(3)];
     let mut given = Given::random(|| source.numbers(1, Wildness::Tame)[0], sizes, &lengths, channels, strength);
     given.normalize = source.one_in(2);
+    if source.one_in(2) {
+        let Given { q, k, v, grad_out, .. } = &mut given;
+        shorten([q, k, v].into_iter().chain(grad_out));
+    }
     if source.one_in(3) {
         given.initial = None;
     }

@@ -1,5 +1,5 @@
-//! The convolution and the gated norm against their definitions. Rows that lie apart, and calls that continue each other, have the
-//! same bits.
+//! The convolution and the gated norm against their definitions. Rows that lie apart, rows of 16 bits, and calls that
+//! continue each other, have the same bits.
 
 use householder::convolution::Sizes;
 use householder::error::{Error, Result};
@@ -7,7 +7,7 @@ use householder::exponential::Exponential;
 use householder::threads::Context;
 
 use crate::call::{Results, bits, call};
-use crate::common::apart::Apart;
+use crate::common::apart::{Apart, shorten};
 use crate::common::{convolution, gated_norm};
 use crate::oracle::epsilon;
 use crate::source::{Extent, Source, Wildness};
@@ -36,7 +36,10 @@ fn convolve<T: Exponential>(source: &mut Source) {
     let channels = if extent == Extent::Large { 100 + source.below(1000) } else { source.size().max(1) };
     let sizes = Sizes { batch, tokens, channels, taps: 1 + source.below(6) };
     let silu = source.one_in(2);
-    let given = convolution::Given::<T>::random(|len| source.numbers(len, Wildness::Tame), sizes, silu);
+    let mut given = convolution::Given::<T>::random(|len| source.numbers(len, Wildness::Tame), sizes, silu);
+    if source.one_in(2) {
+        shorten([&mut given.x, &mut given.grad]);
+    }
     let shape = |source: &mut Source| {
         let [batch, tokens] = axes(source, batch * tokens, tokens);
         [batch, tokens, 1, channels]
@@ -64,7 +67,10 @@ fn normalise<T: Exponential>(source: &mut Source) {
     let extent = source.extent();
     let (rows, width) = (source.below(4) * count(source, extent), source.size().max(1));
     let silu = source.one_in(2);
-    let given = gated_norm::Given::<T>::random(|len| source.numbers(len, Wildness::Tame), rows, width, silu);
+    let mut given = gated_norm::Given::<T>::random(|len| source.numbers(len, Wildness::Tame), rows, width, silu);
+    if source.one_in(2) {
+        shorten([&mut given.x, &mut given.z, &mut given.grad]);
+    }
     let mut apart = |rows: &[T]| {
         let [batch, tokens] = axes(source, rows.len() / width, 1);
         Apart::any(|bound| source.below(bound), rows, [batch, tokens, 1, width])

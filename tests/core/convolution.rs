@@ -1,7 +1,8 @@
 //! The causal convolution: against its sums in double precision, on every instruction set, for any number of threads.
 
+use crate::common::apart::shorten;
 use crate::common::convolution::Given;
-use crate::common::{Random, number_of_threads, refusal_of, with_each_instruction_set};
+use crate::common::{Random, assert_rounded, number_of_threads, refusal_of, with_each_instruction_set};
 use householder::convolution::{Gradients, Operands, Sizes, advance, backward, forward};
 use householder::exponential::Exponential;
 use householder::stored::{Numbers, NumbersMut, Tokens};
@@ -68,10 +69,7 @@ fn threads_do_not_change_a_bit() {
 #[test]
 fn rows_may_be_anywhere_and_have_half_types() {
     let mut given = random::<f32>([2, 70, 19, 4], true);
-    // Numbers of eight bits are numbers of bfloat16.
-    for x in given.x.iter_mut().chain(&mut given.grad) {
-        *x = f32::from_bits(x.to_bits() & 0xffff_0000);
-    }
+    shorten([&mut given.x, &mut given.grad]);
     let (context, want) = (&mut Context::default(), given.compute(&mut Context::default()));
     let (row, shape) = (19 + 5, [2, 70, 1, 19]);
     let spread = |numbers: &[f32]| -> Vec<u16> {
@@ -89,12 +87,7 @@ fn rows_may_be_anywhere_and_have_half_types() {
         Gradients { x: Some(NumbersMut::BFloat16(of_x)), weight: Some(&mut of_weight), bias: Some(&mut of_bias) };
     backward(context, operands, tokens(&grad), gradients).unwrap();
     assert_eq!([of_weight, of_bias], [want[2].clone(), want[3].clone()]);
-    for (got, want) in halves.iter().zip(&want) {
-        for (&got, want) in got.iter().zip(want) {
-            let got = f32::from_bits(u32::from(got) << 16);
-            assert!((got - want).abs() <= want.abs() / 256.0, "{got} for {want}");
-        }
-    }
+    halves.iter().zip(&want).for_each(|(got, want)| assert_rounded(got, want));
 }
 
 #[test]

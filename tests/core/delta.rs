@@ -1,12 +1,13 @@
 //! The delta rule: against its steps one after the other, on every instruction set, for any number of threads.
 
+use crate::common::apart::shorten;
 use crate::common::delta::{Found, Given};
-use crate::common::{Random, number_of_threads, refusal_of, with_each_instruction_set};
+use crate::common::{Random, assert_rounded, number_of_threads, refusal_of, with_each_instruction_set};
 use householder::delta::{
     self, Cotangents, Gate, Gradients, Operands, Problem, Results, Sizes, backward, forward, interval,
 };
 use householder::exponential::Exponential;
-use householder::stored::{Numbers, Tokens};
+use householder::stored::{Numbers, NumbersMut, Tokens};
 use householder::threads::Context;
 
 const LENGTHS: [usize; 8] = [0, 1, 4, 5, 16, 17, 33, 70];
@@ -277,6 +278,56 @@ fn states_have_the_same_bits_without_outputs_and_outputs_without_states() {
                 assert!(out == want.out && last == want.last, "{tokens} tokens, {channels} channels");
             }
         }
+    }
+}
+
+#[test]
+fn calls_that_continue_in_place_end_where_one_call_ends() {
+    for reflections in [1, 2] {
+        for channels in gates(9) {
+            let given = given::<f64>(sizes(1, 2, 9, 12, reflections), &[70, 3, 0], channels);
+            for given in [given.clone().without_erasing(), Given { initial: None, ..given }] {
+                let exact = given.exact();
+                with_each_instruction_set(|context| {
+                    for most in [1, 4, 16, 33, 70] {
+                        let pieces = given.in_pieces(context, |rest| rest.min(most));
+                        for (pieces, exact) in pieces.iter().zip([&exact.out, &exact.last]) {
+                            let close = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-12;
+                            assert!(
+                                pieces.len() == exact.len() && pieces.iter().zip(exact).all(close),
+                                "{most} tokens"
+                            );
+                        }
+                    }
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_of_half_types_have_the_bits_of_their_numbers() {
+    for (tokens, reflections) in [(3, 1), (70, 1), (20, 2)] {
+        let mut given = given::<f32>(sizes(2, 2, 9, 12, reflections), &[tokens, tokens], 1);
+        shorten([&mut given.q, &mut given.k, &mut given.v]);
+        shorten(&mut given.grad_out);
+        let (context, mut random) = (&mut Context::default(), Random(tokens as u64));
+        let want = given.compute(context, true);
+        for _ in 0..10 {
+            let found = given.compute_apart(context, true, |bound| random.below(bound));
+            for ((name, got), (_, want)) in found.arrays().into_iter().zip(want.arrays()) {
+                assert!(got == want, "{name}, {tokens} tokens");
+            }
+        }
+        let [mut out, mut of_v] = [&want.out, &want.v].map(|like| vec![0; like.len()]);
+        let results = Results { out: Some(NumbersMut::BFloat16(&mut out)), ..Results::default() };
+        forward(context, &given.problem(), results).unwrap();
+        let cotangents =
+            Cotangents { out: given.grad_out.as_ref().map(Tokens::from), last: given.grad_last.as_deref() };
+        let gradients = Gradients { v: Some(NumbersMut::BFloat16(&mut of_v)), ..Gradients::default() };
+        backward(context, &given.problem(), None, cotangents, gradients).unwrap();
+        assert_rounded(&out, &want.out);
+        assert_rounded(&of_v, &want.v);
     }
 }
 

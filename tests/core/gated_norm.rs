@@ -1,11 +1,12 @@
 //! The gated norm: against its definition in double precision, on every instruction set, for any number of threads.
 
-use crate::common::gated_norm::Given;
-use crate::common::{Random, number_of_threads, refusal_of, with_each_instruction_set};
+use crate::common::apart::{Apart, shorten};
+use crate::common::gated_norm::{EPSILON, Given};
+use crate::common::{Random, assert_rounded, number_of_threads, refusal_of, with_each_instruction_set};
 use householder::error::Error;
 use householder::exponential::Exponential;
 use householder::gated_norm::{Gradients, Operands, backward, forward};
-use householder::stored::Tokens;
+use householder::stored::{NumbersMut, Tokens};
 use householder::threads::Context;
 
 fn random<T: Exponential>(rows: usize, width: usize, silu: bool) -> Given<T> {
@@ -46,6 +47,29 @@ fn threads_do_not_change_a_bit() {
         given.compute(&mut Context::default()).concat().into_iter().map(f32::to_bits).collect::<Vec<_>>()
     });
     assert!(results.iter().all(|other| other == &results[0]));
+}
+
+#[test]
+fn rows_of_half_types_have_the_bits_of_their_numbers() {
+    let mut given = random::<f32>(70, 19, true);
+    shorten([&mut given.x, &mut given.z, &mut given.grad]);
+    let (context, mut random) = (&mut Context::default(), Random(1));
+    let want = given.compute(context);
+    for _ in 0..10 {
+        let rows =
+            [&given.x, &given.z, &given.grad].map(|x| Apart::any(|bound| random.below(bound), x, [2, 35, 1, 19]));
+        let found = given.compute_from(context, rows.each_ref().map(Apart::tokens)).unwrap();
+        assert_eq!(found, want);
+    }
+    let [x, z, grad] = [&given.x, &given.z, &given.grad].map(Tokens::from);
+    let operands = Operands { rows: 70, x, z, weight: &given.weight, epsilon: EPSILON as f32, silu: true };
+    let mut halves = [(); 3].map(|()| vec![0; given.x.len()]);
+    let [y, of_x, of_z] = &mut halves;
+    forward(context, operands, NumbersMut::BFloat16(y)).unwrap();
+    let gradients =
+        Gradients { x: Some(NumbersMut::BFloat16(of_x)), z: Some(NumbersMut::BFloat16(of_z)), weight: None };
+    backward(context, operands, grad, gradients).unwrap();
+    halves.iter().zip(&want).for_each(|(got, want)| assert_rounded(got, want));
 }
 
 #[test]

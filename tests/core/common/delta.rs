@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use householder::delta::{self, Cotangents, Gate, Gradients, Operands, Problem, Results, Sizes};
+use householder::delta::{self, Cotangents, Gate, Gradients, Lengths, Operands, Problem, Results, Sizes};
 use householder::exponential::Exponential;
 use householder::stored::Tokens;
 use householder::threads::Context;
@@ -207,6 +207,50 @@ impl<T: Exponential> Given<T> {
         let operands = Operands { q: q.tokens(), k: k.tokens(), v: v.tokens(), ..self.operands() };
         let problem = Problem::new(operands).expect("operands that fit together");
         self.compute_from(context, keep, &problem, grad_out.as_ref().map(Apart::tokens))
+    }
+
+    /// The outputs and the states in which sequences end, of calls on some tokens of one sequence each, which update states in
+    /// place. `piece` chooses the tokens of a call from how many are left.
+    pub fn in_pieces(&self, context: &mut Context<'_>, mut piece: impl FnMut(usize) -> usize) -> [Vec<T>; 2] {
+        let Lengths { out, last, .. } = self.problem().lengths();
+        let (mut out, mut states) =
+            (Vec::with_capacity(out), self.initial.clone().unwrap_or_else(|| vec![T::ZERO; last]));
+        for (sequence, state) in self.sequences.iter().zip(states.chunks_mut(last / self.sequences.len())) {
+            let mut begin = sequence.start;
+            while begin < sequence.end {
+                let end = begin + piece(sequence.end - begin);
+                let part = self.part(begin..end);
+                let mut of_part = vec![T::of(7.0); part.problem().lengths().out];
+                let results =
+                    Results { out: Some((&mut of_part).into()), last: Some(state), in_place: true, saved: None };
+                delta::forward(context, &part.problem(), results).expect("forward");
+                out.append(&mut of_part);
+                begin = end;
+            }
+        }
+        [out, states]
+    }
+
+    /// Some tokens as a sequence of their own, without gradients and without the state in which it begins.
+    fn part(&self, tokens: Range<usize>) -> Self {
+        let all = self.sequences.last().map_or(0, |last| last.end);
+        let of = |array: &[T]| {
+            let each = array.len() / all;
+            array[tokens.start * each..tokens.end * each].to_vec()
+        };
+        Self {
+            sequences: vec![0..tokens.len()],
+            q: of(&self.q),
+            k: of(&self.k),
+            v: of(&self.v),
+            beta: of(&self.beta),
+            skip: self.skip.clone(),
+            gate: of(&self.gate),
+            initial: None,
+            grad_out: None,
+            grad_last: None,
+            ..*self
+        }
     }
 
     /// The same, step by step.

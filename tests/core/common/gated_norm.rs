@@ -19,7 +19,7 @@ pub struct Given<T> {
 /// Outputs, and the gradients of `x`, the gates and the weights.
 pub type Found<X> = [Vec<X>; 4];
 
-const EPSILON: f64 = 1e-3;
+pub const EPSILON: f64 = 1e-3;
 
 impl<T: Exponential> Given<T> {
     /// `numbers` draws so many of them.

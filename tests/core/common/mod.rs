@@ -117,6 +117,16 @@ pub fn error<T: Scalar>(got: &[T], want: &[c64]) -> f64 {
         / scale
 }
 
+/// Fails if numbers of bfloat16, given by their bits, are not these numbers rounded.
+#[track_caller]
+pub fn assert_rounded(bits: &[u16], numbers: &[f32]) {
+    assert_eq!(bits.len(), numbers.len());
+    for (&bits, number) in bits.iter().zip(numbers) {
+        let rounded = f32::from_bits(u32::from(bits) << 16);
+        assert!((rounded - number).abs() <= number.abs() / 256.0, "{rounded} for {number}");
+    }
+}
+
 /// Whether there is time for vectors of that size: an interpreter of the program takes a thousand times as long.
 pub fn has_time_for(n: usize) -> bool {
     !cfg!(miri) || n <= 8
