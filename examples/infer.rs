@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let context = &mut Context::default();
     let sequence = layer.forward(context, steps, batch, &x)?;
 
-    // The weights are packed once; a step then allocates and waits for nothing.
+    // The weights are packed once. Later steps reuse the workspace of the first.
     let mut stream = layer.stream(context, batch)?;
     let mut states = Vec::with_capacity(sequence.len());
     let inputs = || x.chunks((batch * layer.input_size()).max(1));

@@ -32,7 +32,7 @@ fn main() -> Result<(), Error> {
     let mut states = vec![0.0; STEPS * N];
     rnn::forward(context, &sequence, States::new(&mut states))?;
 
-    // The weights are packed once; a step then allocates and waits for nothing.
+    // The weights are packed once. Later steps reuse the workspace of the first.
     let recurrence = Recurrence::new(context, &sequence)?;
     let (mut h, mut next) = (vec![0.0; N], vec![0.0; N]);
     let mut furthest = 0.0_f32;

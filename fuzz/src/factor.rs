@@ -50,7 +50,7 @@ pub fn check<T: Scalar<Real: Scalar>>(source: &mut Source) {
     let q: Vec<T> = w.iter().map(|w| T::from_parts(T::Real::of(w.re), T::Real::of(w.im))).collect();
     let Factors { u, phases, residual } = run(source, &q);
     let allowed = 64.0 * epsilon::<T>() * (n + 8) as f64;
-    // Fewer reflections than any matrix needs may not be found again to working precision; what is left is then told.
+    // With fewer reflections than any matrix needs, the result may miss working precision. The residual then says by how much.
     assert!(residual <= allowed || m < full, "residual of {n} x {m}: {residual:e}, allowed {allowed:e}");
     let again = Oracle::new(n, m, &u, phases.as_deref()).matrix();
     let error = q.iter().zip(&again).map(|(&q, w)| (to_c64(q) - w).norm()).fold(0.0, f64::max);

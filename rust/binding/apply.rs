@@ -14,7 +14,8 @@ use crate::options;
 use crate::refusal::{Reading, Refusal};
 use crate::saved::{AnySaved, Held, fitting};
 
-/// Slots of operands, and of the result of a forward pass. Results of a backward pass are gradients.
+/// Slots of operands, and of the result of a forward pass. Results of a backward pass are gradients: those of `tau` and `h` have
+/// their operands' slots.
 pub const OPERANDS: [&str; 5] = ["u", "tau", "h", "grad_c", "phases"];
 pub const GRADIENTS: [&str; 4] = ["grad_u", "grad_tau", "grad_h", "grad_phases"];
 /// With a tape, which is an operand of the backward pass beside the gradient in the place of `h`.
@@ -23,6 +24,7 @@ pub const TAU: usize = 1;
 pub const H: usize = 2;
 const GRAD: usize = 3;
 const PHASES: usize = 4;
+const GRAD_PHASES: usize = 3;
 
 /// The matrices of a call, with `rows` vectors each.
 pub struct ApplyCall {
@@ -93,7 +95,7 @@ pub fn backward(arrays: &Arrays<'_>, call: &ApplyCall, saved: Option<&Held>) -> 
             u: arrays.write(0, &call.columns.shape())?,
             tau: arrays.write(TAU, &[*count, *m])?,
             h: arrays.write(H, &vectors)?,
-            phases: arrays.write(3, &[*n])?,
+            phases: arrays.write(GRAD_PHASES, &[*n])?,
         };
         let saved = fitting(saved, |saved: &Saved<T>| saved.check(&w, call.rows).is_ok());
         arrays.run(|context| apply::backward(context, &w, h, g, gradients, saved))
@@ -130,7 +132,7 @@ pub fn backward_tape(arrays: &Arrays<'_>, call: &ApplyCall) -> Reading<()> {
             u: arrays.write(0, &call.columns.shape())?,
             tau: None,
             h: arrays.write(H, &call.vectors())?,
-            phases: arrays.write(3, &[call.columns.n])?,
+            phases: arrays.write(GRAD_PHASES, &[call.columns.n])?,
         };
         arrays.run(|context| apply::backward_tape(context, &w, tape, g, gradients))
     })

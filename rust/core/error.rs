@@ -73,11 +73,11 @@ pub enum Error {
     },
     /// Another argument has a value that it must not have.
     Value {
-        /// The argument; empty if there is no other.
+        /// Its name; empty where `expected` names the arguments.
         name: &'static str,
         /// What it should be.
         expected: Cow<'static, str>,
-        /// What it is, where that is not the opposite.
+        /// Its value, unless `expected` already implies it.
         found: Option<String>,
     },
     /// Arguments that cannot be computed with. The text says why.

@@ -283,7 +283,7 @@ impl<T: Stored> fmt::Debug for Stream<T> {
 }
 
 impl Sizes {
-    /// Those of the layer with this prefix, and whether all its arrays have them. All layers have states of one size.
+    /// Read the sizes of the layer with this prefix. Refuse arrays of other sizes. All layers have states of one size.
     fn read<T: Stored>(
         file: &SafeTensors<'_>,
         prefix: &str,
@@ -376,7 +376,7 @@ impl<T: Stored> Cell<T> {
         product(&[states, self.sizes.n]).unwrap_or(usize::MAX) // for which there is no memory
     }
 
-    /// The first states of so many sequences, unless they are zero.
+    /// Return the first states of `batch` sequences; `None` if the file has no `h0`.
     fn initial(&self, batch: usize) -> Result<Option<Vec<T>>> {
         let h0 = self.h0.as_ref();
         h0.map(|h0| collected((0..self.numbers(batch)).map(|i| h0[i % self.sizes.n]))).transpose()

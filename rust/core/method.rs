@@ -46,8 +46,8 @@ const FORWARD_SHORT_REGISTERS: ForwardRates = [
 ];
 
 impl Costs {
-    /// One application of `k` reflections to `rows` vectors of size `n`, with or without its gradients. No cost falls when `n`,
-    /// `k` or `rows` grows.
+    /// One application of `k` reflections to `rows` vectors of size `n`, with or without its gradients; of complex numbers always
+    /// with them. No cost falls when `n`, `k` or `rows` grows.
     pub fn of_application(
         isa: InstructionSet,
         form: Form,

@@ -190,6 +190,30 @@ fn a_zero_column_is_the_identity_and_gets_no_gradient() {
     });
 }
 
+/// The states of a tape give the factor of a reflection at its largest entry, which a zero column does not have.
+#[test]
+#[cfg_attr(miri, ignore)] // which takes long for so many numbers
+fn a_zero_column_behind_others_has_no_factor_on_a_tape() {
+    let (n, m, rows) = (40, 34, 2);
+    let mut problem = Problem::<f64>::trapezoidal(1, (n, m, rows));
+    problem.u[(n - 1) * m] = 10.0;
+    (0..n).for_each(|i| problem.u[i * m + 32] = 0.0);
+    with_each_instruction_set(|context| {
+        for adjoint in [false, true] {
+            let w = problem.operator(adjoint, None);
+            let [mut expected, mut grad_u] = [vec![1.0; n * m], vec![1.0; n * m]];
+            let gradients = Gradients { u: Some(&mut expected), ..Gradients::default() };
+            apply::backward(context, &w, &problem.h, &problem.g, gradients, None).unwrap();
+            let mut tape = vec![0.0; rows * (m + 1) * n];
+            apply::forward_tape(context, &w, &problem.h, &mut tape).unwrap();
+            let gradients = Gradients { u: Some(&mut grad_u), ..Gradients::default() };
+            apply::backward_tape(context, &w, &tape, &problem.g, gradients).unwrap();
+            let expected: Vec<c64> = expected.into_iter().map(to_c64).collect();
+            assert!(error(&grad_u, &expected) < tolerance::<f64>(m), "adjoint: {adjoint}");
+        }
+    });
+}
+
 #[test]
 #[cfg_attr(miri, ignore)] // which takes long for so many numbers
 fn nan_propagates() {

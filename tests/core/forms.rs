@@ -208,7 +208,8 @@ fn methods_agree_on_gradients<T: Scalar>() {
                 }
                 found.push(run(&mut |context, gradients| {
                     let operator = problem.operator(adjoint, Some(Method::Dense));
-                    let saved = apply::matrix_and_save(context, &operator, &mut vec![T::ZERO; n * n]).unwrap();
+                    let w = problem.operator(false, Some(Method::Dense));
+                    let saved = apply::matrix_and_save(context, &w, &mut vec![T::ZERO; n * n]).unwrap();
                     apply::backward(context, &operator, &problem.h, &problem.g, gradients, saved.as_ref()).unwrap();
                 }));
                 found.push(run(&mut |context, gradients| {
@@ -263,7 +264,7 @@ fn large_matrices_of_every_type_and_form_are_those_of_explicit_reflections() {
     of_all_types!(large_matrices_are_those_of_explicit_reflections);
 }
 
-/// While one thread lays out a panel of reflections, others apply the panel before it.
+/// Each thread lays out all panels for vectors of its own.
 fn several_threads_reflect_as_one_does<T: Scalar>() {
     let set_num_threads = number_of_threads();
     for (shape, form, tau) in [

@@ -70,7 +70,10 @@ fn of_one_application() {
         let w = Operator::new([1, N, M], &entries).unwrap();
         refused(apply::forward(context, &w, &h[1..], &mut numbers(ROWS * N - 1)));
         refused(factor::factor(context, N, M, &numbers(N * N), &mut numbers(N * M), Some(&mut [0.0; N])));
-        refused(apply::backward_in_place(context, &w.adjoint(true), &h, &mut h.clone(), none(), None));
+        let adjoint = w.adjoint(true);
+        refused(apply::backward_in_place(context, &adjoint, &h, &mut h.clone(), none(), None));
+        refused(apply::matrix(context, &adjoint, &mut numbers(N * N)));
+        refused(apply::compact_wy(context, &adjoint, &mut numbers(N * M), &mut [0.0; M * M], &mut [0.0; M * M]));
     });
 }
 
@@ -326,6 +329,30 @@ fn of_extreme_steps() {
     refused(Steps::ragged(&wrapped).unwrap().reversed());
     assert!(in_context(|context| factor::departure::<f64>(context, 0, &[])).is_err());
     assert!(in_context(|context| factor::factor::<f64>(context, 0, 0, &[], &mut [], None)).is_err());
+}
+
+#[test]
+fn of_gradients_of_no_steps() {
+    let entries = numbers(N * M);
+    let w = || Operator::new([1, N, M], &entries).unwrap();
+    let sequence = Sequence::new(w(), Steps::uniform(0, 1).unwrap(), Series::new(&[]));
+    let none = SequenceGradients::default;
+    in_context(|context| {
+        let [mut short, mut h0] = [vec![1.0; N * M - 1], vec![1.0; N]];
+        let mut refuse = |gradients: SequenceGradients<'_, f64>, last: &[f64]| {
+            let cotangents = Cotangents { h: None, last: Some(last) };
+            refused(rnn::backward(context, &sequence, Trace::new(&[]), cotangents, gradients));
+        };
+        refuse(SequenceGradients { u: Some(&mut short), ..none() }, &numbers(N));
+        refuse(SequenceGradients { bias: Some(&mut short), ..none() }, &numbers(N));
+        let mut u = numbers(N * M);
+        refuse(SequenceGradients { u: Some(&mut u), h0: Some(&mut h0), ..none() }, &numbers(N + 1));
+        assert!(u == numbers(N * M) && h0 == [1.0; N] && short.iter().all(|&x| x == 1.0), "a refused call has written");
+        let cotangents = Cotangents { h: None, last: Some(&[2.0; N]) };
+        let gradients = SequenceGradients { u: Some(&mut u), h0: Some(&mut h0), ..none() };
+        rnn::backward(context, &sequence, Trace::new(&[]), cotangents, gradients).unwrap();
+        assert!(u.iter().all(|&x| x == 0.0) && h0 == [2.0; N]);
+    });
 }
 
 #[test]

@@ -72,6 +72,9 @@ pub(crate) fn write_and_save<T: Scalar>(
 ) -> Result<Option<Saved<T>>> {
     let (count, n, isa, flops) = (w.count(), w.n(), context.isa, w.flops(w.n()));
     w.require(&[("W", Some(out.len()), &[n, n])])?;
+    if w.is_adjoint() {
+        return Err(Error::unlike("W", "an operator that is not an adjoint"));
+    }
     let out = StackMut::new(out, count);
     // SAFETY: each problem writes its own part.
     let out = |i: usize| unsafe { out.at(i) };

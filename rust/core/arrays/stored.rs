@@ -184,8 +184,12 @@ impl<'a, T> Tokens<'a, T> {
         let (layout, expected) = (([1, tokens, heads, width], [0, heads * width, width]), tokens * heads * width);
         let (shape, strides) = self.layout.unwrap_or(layout);
         let found = self.len();
-        if found != Some(expected) || shape[2..] != [heads, width] {
+        if found != Some(expected) {
             return Err(Error::Length { name, expected: vec![expected], found: found.unwrap_or(usize::MAX) });
+        }
+        if shape[2..] != [heads, width] {
+            let rows = |heads: usize, width: usize| format!("{heads} heads of {width} numbers");
+            return Err(Error::value(name, rows(heads, width), rows(shape[2], shape[3])));
         }
         self.layout = Some((shape, strides));
         Ok(())
@@ -381,10 +385,21 @@ macro_rules! conversion {
 // Between `f32` and `f32`, the way over `f64` costs nothing: compilers leave it out.
 conversion!(of_bfloat16, u16, T, |x: u16| T::of(f64::from(f32::from_bits(u32::from(x) << 16))));
 conversion!(of_float16, u16, T, |x: u16| T::of(f64::from(float16_to_f32(x))));
-conversion!(to_bfloat16, T, u16, |x: T| f32_to_bfloat16(x.to_f64() as f32));
-conversion!(to_float16, T, u16, |x: T| f32_to_float16(x.to_f64() as f32));
+conversion!(to_bfloat16, T, u16, |x: T| f32_to_bfloat16(rounded_to_odd(x)));
+conversion!(to_float16, T, u16, |x: T| f32_to_float16(rounded_to_odd(x)));
 
 // Without branches, so that loops are vectorised.
+
+/// `x`, or the neighbour whose last bit is one where a `f32` is not exact: rounding that to fewer bits is rounding once.
+#[inline(always)]
+fn rounded_to_odd<T: Real>(x: T) -> f32 {
+    let (wide, nearest) = (x.to_f64(), x.to_f64() as f32);
+    if size_of::<T>() == size_of::<f32>() {
+        return nearest;
+    }
+    let toward_zero = nearest.to_bits() - u32::from(f64::from(nearest).abs() > wide.abs());
+    if f64::from(nearest) == wide { nearest } else { f32::from_bits(toward_zero | 1) }
+}
 
 #[inline(always)]
 fn f32_to_bfloat16(x: f32) -> u16 {
@@ -451,6 +466,19 @@ mod tests {
         rounds(f32_to_float16, float16_to_f32, 0x7c00);
         // Its subnormal numbers are those of `f32`, so its numbers lie as far apart from the first one on.
         rounds(f32_to_bfloat16, |x| f32::from_bits(u32::from(x) << 16), 0x7f80);
+    }
+
+    #[test]
+    fn double_precision_is_rounded_once() {
+        let (exact, tiny) = (1.0 + 2_f64.powi(-8), 2_f64.powi(-40)); // in the middle of two numbers of bfloat16
+        let bits = |x: f64| f32_to_bfloat16(rounded_to_odd(x));
+        assert_eq!([exact, exact + tiny, exact - tiny].map(bits), [0x3f80, 0x3f81, 0x3f80]);
+        assert_eq!([exact, exact + tiny, exact - tiny].map(|x| bits(-x)), [0xbf80, 0xbf81, 0xbf80]);
+        let bits = |x: f64| f32_to_float16(rounded_to_odd(x));
+        let middle = 1.0 + 2_f64.powi(-11);
+        assert_eq!([middle, middle + tiny, middle - tiny].map(bits), [0x3c00, 0x3c01, 0x3c00]);
+        assert_eq!([1e300, -f64::INFINITY, 65519.999_999_999].map(bits), [0x7c00, 0xfc00, 0x7bff]);
+        assert!(float16_to_f32(bits(f64::NAN)).is_nan() && bits(1e-300) == 0 && bits(-0.0) == 0x8000);
     }
 
     #[test]

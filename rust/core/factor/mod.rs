@@ -59,7 +59,8 @@ impl Target {
 }
 
 /// Writes `U (n, m)`, unit columns, and the phases of the `n x n` matrix `q` (row-major). Returns how far `q` is from the
-/// product of these `m` reflections: the largest entry by which what remains of it differs from the identity.
+/// product of these `m` reflections: the largest entry by which what remains of it differs from the identity. A complex matrix
+/// is reduced to phases in any case: without a place for them, they are what remains.
 pub fn factor<T: Scalar>(
     context: &mut Context<'_>,
     n: usize,
@@ -81,31 +82,31 @@ pub(crate) fn search<T: Scalar>(
     mut phases: Option<&mut [T::Real]>,
 ) -> Result<f64> {
     check(n, m, q, u, phases.as_deref())?;
-    let left = reduce(context, n, m, q, u, Target::of::<T>(), phases.as_deref_mut())?;
+    let residual = reduce(context, n, m, q, u, Target::of::<T>(), phases.as_deref_mut())?;
     let reaches_all = m == n || (T::COMPLEX && (phases.is_none() || m == n - 1));
-    if reaches_all || !left.is_finite() || left <= rounding::<T>(n) {
-        return Ok(left);
+    if reaches_all || !residual.is_finite() || residual <= rounding::<T>(n) {
+        return Ok(residual);
     }
     let wide = collected(q.iter().map(|x| x.widen()))?;
-    let (found, units) = if T::COMPLEX {
-        let Some(found) = signs::search(context, n, m, &wide, rounding::<T>(n))? else {
-            return Ok(left);
+    let (few, units) = if T::COMPLEX {
+        let Some(product) = signs::search(context, n, m, &wide, rounding::<T>(n))? else {
+            return Ok(residual);
         };
-        found
+        product
     } else {
         (few_reflections(context, n, m, &wide)?, Vec::new())
     };
-    let [few, units] = [found, units].map(|x| collected(x.into_iter().map(T::narrow)));
+    let [few, units] = [few, units].map(|x| collected(x.into_iter().map(T::narrow)));
     let (few, units) = (few?, units?);
     let diagonal = if T::COMPLEX { Diagonal::Phases(&units) } else { Diagonal::One };
     let distance = distance_of(context, Reflections::new(n, m, &few), diagonal, q)?;
-    if distance < left {
+    if distance < residual {
         u.copy_from_slice(&few);
         for (phase, unit) in phases.into_iter().flatten().zip(units) {
             *phase = T::Real::of(angle(unit.widen()));
         }
     }
-    Ok(distance.min(left))
+    Ok(distance.min(residual))
 }
 
 /// `max |Q* Q - I|` over the entries of an `n x n` matrix (row-major), NaN if one is.
@@ -203,30 +204,30 @@ fn reduce<T: Scalar>(
     let reflections = if m == n { n - 1 } else { m };
     // If the reflections suffice for any matrix, they may also reflect mere rounding errors.
     let negligible = if m == n || (target == Target::Phase && m == n - 1) { 0.0 } else { rounding::<T>(n) };
-    let limits = |found: usize| Limits { reflections: reflections - found, negligible };
+    let limits = |used: usize| Limits { reflections: reflections - used, negligible };
     let mut panel = rest.panel(0).reduce(context.isa, &limits(0))?;
-    let mut found = 0;
+    let mut used = 0;
     for begin in (0..n).step_by(PANEL) {
         let (width, k) = (PANEL.min(n - begin), panel.count);
         for (u, v) in u[begin * m..].chunks_mut(m).zip(panel.vectors.chunks(width)) {
-            u[found..found + k].copy_from_slice(&v[..k]);
+            u[used..used + k].copy_from_slice(&v[..k]);
         }
-        found += k;
+        used += k;
         let next = begin + width;
         if next == n {
             break;
         }
         panel = if k > 0 {
             let wy = CompactWy::new(context, Reflections::new(n - begin, width, &panel.vectors))?;
-            rest.update(context, &Block { begin, first: begin, wy }, next, &limits(found))?
-        } else if found < reflections {
-            rest.panel(next).reduce(context.isa, &limits(found))?
+            rest.update(context, &Block { begin, first: begin, wy }, next, &limits(used))?
+        } else if used < reflections {
+            rest.panel(next).reduce(context.isa, &limits(used))?
         } else {
             break;
         };
     }
-    u[(n - 1) * m + found..(n - 1) * m + reflections].fill(T::ONE);
-    if (reflections - found) % 2 == 1 {
+    u[(n - 1) * m + used..(n - 1) * m + reflections].fill(T::ONE);
+    if (reflections - used) % 2 == 1 {
         (0..n).for_each(|j| *rest.last_of(j) = -*rest.last_of(j));
     }
     if m == n {

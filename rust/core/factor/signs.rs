@@ -23,6 +23,9 @@ use crate::threads::Context;
 
 /// Most choices of signs that are tried in each order.
 const CHOICES: usize = 1 << 14;
+/// The last levels, where most choices are, keep what the reflections before them left. Earlier ones compute it again, because
+/// their matrices may be many and large.
+const KEPT_LEVELS: usize = 4;
 /// Most operations that these choices may take.
 const OPERATIONS: usize = 1 << 28;
 
@@ -38,6 +41,7 @@ pub fn search<W: Scalar<Real = f64, Wide = W>>(
         context,
         n,
         m,
+        q,
         negligible,
         u: filled(n * m, W::ZERO)?,
         d: filled(n, W::ONE)?,
@@ -47,11 +51,11 @@ pub fn search<W: Scalar<Real = f64, Wide = W>>(
         nearest: None,
         distance: f64::INFINITY,
     };
-    search.descend(n, m, q)?;
+    search.descend(n, m, search.rest(n, m)?)?;
     if search.choices == search.most {
         search.choices = 0;
         search.targets.reverse();
-        search.descend(n, m, q)?;
+        search.descend(n, m, search.rest(n, m)?)?;
     }
     Ok(search.nearest)
 }
@@ -60,6 +64,7 @@ struct Search<'a, 'b, W: Scalar> {
     context: &'a mut Context<'b>,
     n: usize,
     m: usize,
+    q: &'a [W],
     /// What rounding may leave of a column.
     negligible: f64,
     /// The reflections and phases of the present choice.
@@ -76,27 +81,45 @@ struct Search<'a, 'b, W: Scalar> {
 
 impl<W: Scalar<Real = f64, Wide = W>> Search<'_, '_, W> {
     /// Finds the last `m` reflections and the last `n` phases from `rest (n, n)`, which the reflections before them left.
-    fn descend(&mut self, n: usize, m: usize, rest: &[W]) -> Result<()> {
+    fn descend(&mut self, n: usize, m: usize, mut rest: Vec<W>) -> Result<()> {
         if 2 * m < n || m == n - 1 {
-            return self.finish(n, m, rest);
+            return self.finish(n, m, &rest);
         }
         let column = collected(rest.iter().step_by(n).copied())?;
         let mut v = filled(n, W::ZERO)?;
         if !reflection_of(self.context.isa, &column, Target::Phase, self.negligible, &mut v) {
             self.d[self.n - n] = unit_of(rest[0]);
-            return self.descend(n - 1, m, &below_first(n, rest)?);
+            return self.descend(n - 1, m, below_first(n, rest));
         }
         for target in self.targets {
             if self.is_over() {
                 break;
             }
+            let mut reflected = if 2 * m - n < KEPT_LEVELS {
+                collected(rest.iter().copied())?
+            } else if rest.is_empty() {
+                self.rest(n, m)?
+            } else {
+                std::mem::take(&mut rest)
+            };
             reflection_of(self.context.isa, &column, target, self.negligible, &mut v);
-            let reflected = self.reflect(n, &v, rest)?;
+            self.reflect(&v, &mut reflected)?;
             self.place(n, m, 1, &v);
             self.d[self.n - n] = unit_of(reflected[0]);
-            self.descend(n - 1, m - 1, &below_first(n, &reflected)?)?;
+            self.descend(n - 1, m - 1, below_first(n, reflected))?;
         }
         Ok(())
+    }
+
+    /// What the present choice of the reflections before the last `m` leaves at the last `n` coordinates.
+    fn rest(&self, n: usize, m: usize) -> Result<Vec<W>> {
+        let mut rest = collected(self.q.iter().copied())?;
+        for j in 0..self.m - m {
+            let v = collected(self.u.iter().skip(j).step_by(self.m).copied())?;
+            self.reflect(&v, &mut rest)?;
+        }
+        (n + 1..=self.n).rev().for_each(|n| remove_first(n, &mut rest));
+        Ok(rest)
     }
 
     /// Whether a product was found, or as many choices were tried as are allowed.
@@ -137,25 +160,29 @@ impl<W: Scalar<Real = f64, Wide = W>> Search<'_, '_, W> {
         }
     }
 
-    /// `(I - 2 v v*) rest` for a unit vector.
-    fn reflect(&self, n: usize, v: &[W], rest: &[W]) -> Result<Vec<W>> {
-        let isa = self.context.isa;
-        let (mut product, mut reflected) = (filled(n, W::ZERO)?, collected(rest.iter().copied())?);
+    /// `(I - 2 v v*) rest` for a unit vector, in the place of `rest`.
+    fn reflect(&self, v: &[W], rest: &mut [W]) -> Result<()> {
+        let (isa, n) = (self.context.isa, v.len());
+        let mut product = filled(n, W::ZERO)?;
         v.iter().zip(rest.chunks_exact(n)).for_each(|(v, row)| axpy(isa, v.conj(), row, &mut product));
-        for (v, row) in v.iter().zip(reflected.chunks_exact_mut(n)) {
+        for (v, row) in v.iter().zip(rest.chunks_exact_mut(n)) {
             axpy(isa, -v.scale(2.0), &product, row);
         }
-        Ok(reflected)
+        Ok(())
     }
 }
 
-/// `rest` without its first row and column.
-fn below_first<W: Scalar>(n: usize, rest: &[W]) -> Result<Vec<W>> {
-    let mut below = filled((n - 1) * (n - 1), W::ZERO)?;
-    for (to, from) in below.chunks_exact_mut(n - 1).zip(rest.chunks_exact(n).skip(1)) {
-        to.copy_from_slice(&from[1..]);
-    }
-    Ok(below)
+/// The matrix `(n, n)` without its first row and column, in less memory.
+fn below_first<W: Scalar>(n: usize, mut matrix: Vec<W>) -> Vec<W> {
+    remove_first(n, &mut matrix);
+    matrix.shrink_to_fit();
+    matrix
+}
+
+/// Removes the first row and column of a matrix `(n, n)`.
+fn remove_first<W: Scalar>(n: usize, matrix: &mut Vec<W>) {
+    (1..n).for_each(|i| matrix.copy_within(i * n + 1..(i + 1) * n, (i - 1) * (n - 1)));
+    matrix.truncate((n - 1) * (n - 1));
 }
 
 /// The number of modulus one in the direction of `x`.

@@ -208,7 +208,7 @@ simd! {
     /// `x = w n phi(z)`.
     fn normalised<T: Exponential>(s, inverse: T, weight: &[T], z: &[T], silu: bool, x: &mut [T]) -> () {
         for ((x, &z), &weight) in x.iter_mut().zip(z).zip(weight) {
-            let sigmoid = T::ONE / (T::ONE + (-z).exp(s));
+            let sigmoid = z.sigmoid(s);
             *x = weight * (*x * inverse) * if silu { z * sigmoid } else { sigmoid };
         }
     }
@@ -222,7 +222,7 @@ simd! {
             (&x[..width], &mut z[..width], &mut grad[..width], &mut norm[..width], &mut sum[..width]);
         for i in 0..width {
             let (gate, out) = (z[i], grad[i]);
-            let sigmoid = T::ONE / (T::ONE + (-gate).exp(s));
+            let sigmoid = gate.sigmoid(s);
             let other = T::ONE - sigmoid;
             let phi = if silu { gate * sigmoid } else { sigmoid };
             let slope = sigmoid * if silu { T::ONE + gate * other } else { other };

@@ -136,7 +136,8 @@ fn advise(block: usize, bytes: usize) {
     }
 }
 
-/// Gives back to the system everything that is kept, except the small blocks of other threads.
+/// Returns to the system everything that is kept, except the small blocks of other threads, and shared blocks whose list
+/// another thread is using.
 pub fn release() {
     drop(with_shelf(|shelf| std::mem::replace(shelf, Shelf::new())));
     drop(SMALL.try_with(|shelf| shelf.replace(Shelf::new())));

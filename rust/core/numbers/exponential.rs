@@ -8,8 +8,15 @@ use crate::numbers::scalar::Scalar;
 
 /// A real number with an exponential that loops can be vectorised over.
 pub trait Exponential: Scalar + Real + RealOperations {
-    /// `exp x` within 2 units in the last place; zero where it would be subnormal.
+    /// Return `exp x` within a few units in the last place: zero where it would be subnormal, infinity from half of the largest
+    /// power of two on.
     fn exp<S: Simd>(self, s: S) -> Self;
+
+    /// Return `1 / (1 + exp(-x))`.
+    #[inline(always)]
+    fn sigmoid<S: Simd>(self, s: S) -> Self {
+        Self::ONE / (Self::ONE + (-self).exp(s))
+    }
 }
 
 macro_rules! exponential {

@@ -143,7 +143,7 @@ impl<'a, T: Scalar> Operator<'a, T> {
     }
 
     /// The method that was asked for.
-    pub(crate) fn wanted_method(&self) -> Option<Method> {
+    pub(crate) fn requested_method(&self) -> Option<Method> {
         self.method
     }
 

@@ -92,11 +92,11 @@ pub(crate) fn run<T: Scalar>(
     let (w, steps, layout) = (&sequence.operator, &sequence.steps, sequence.layout()?);
     let (count, n, rows) = (w.count(), w.n(), steps.rows());
     sequence.check_activation()?;
+    gradients.check(sequence)?;
     if rows == 0 || count == 0 {
         return gradients.of_no_steps(grad_last);
     }
     sequence.check()?;
-    gradients.check(sequence)?;
     saved.map_or(Ok(()), |saved| saved.check(sequence))?;
     let len = |x: Option<&[T]>| x.map(<[T]>::len);
     w.require(&[

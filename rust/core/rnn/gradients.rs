@@ -36,10 +36,12 @@ impl<T: Scalar> SequenceGradients<'_, T> {
         let real = |x: &Option<&mut [T::Real]>| x.as_ref().map(|x| x.len());
         let Sequence { operator: w, activation, steps, d, .. } = sequence;
         let (n, m, moduli) = (w.n(), w.m(), activation.bias().map_or(0, <[_]>::len));
+        // Sequences without steps do not say how many there are.
+        let h0 = if steps.count() == 0 { None } else { len(&self.h0) };
         w.require(&[
             ("dL/dU", len(&self.u), &[n, m]),
             ("dL/dx", len(&self.x), &[steps.rows(), *d]),
-            ("dL/dh_0", len(&self.h0), &[steps.batch(), n]),
+            ("dL/dh_0", h0, &[steps.batch(), n]),
             ("dL/dV", len(&self.input_weight), &[n, *d]),
             ("dL/db", len(&self.bias), &[n]),
             ("dL/dtau", len(&self.tau), &[if w.are_involutions() { 0 } else { m }]),
@@ -56,11 +58,13 @@ impl<T: Scalar> SequenceGradients<'_, T> {
     /// Writes the gradients of a sequence without steps: zeros, except that `h_0` is the last state and has its gradient.
     pub(super) fn of_no_steps(self, grad_last: Option<&[T]>) -> Result<()> {
         let Self { u, x, mut h0, input_weight, bias, tau, phases, activation_bias } = self;
+        if let (Some(h0), Some(grad_last)) = (&h0, grad_last) {
+            lengths::require(1, &[("dL/dh_0", Some(h0.len()), &[grad_last.len()])])?;
+        }
         for gradient in [u, x, h0.as_deref_mut(), input_weight, bias, tau].into_iter().flatten() {
             gradient.fill(T::ZERO);
         }
         if let (Some(h0), Some(grad_last)) = (h0, grad_last) {
-            lengths::require(1, &[("dL/dh_0", Some(h0.len()), &[grad_last.len()])])?;
             h0.copy_from_slice(grad_last);
         }
         phases.into_iter().chain(activation_bias).for_each(|x| x.fill(T::Real::ZERO));

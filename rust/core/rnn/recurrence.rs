@@ -31,7 +31,8 @@ pub struct Recurrence<T: Scalar> {
 }
 
 impl<T: Scalar> Recurrence<T> {
-    /// That of a sequence of one problem, for single steps. The sequence's steps, `x` and `h_0` play no part.
+    /// That of a sequence of one problem, for single steps. The values of `x` and `h_0` play no part, but their lengths must fit
+    /// the sequence's steps.
     pub fn new(context: &mut Context<'_>, sequence: &Sequence<'_, T>) -> Result<Self> {
         T::recurrence(context, sequence, STEPS)
     }

@@ -91,7 +91,7 @@ impl<T: Scalar> Sequence<'_, T> {
     pub(super) fn layout_for(&self, rows: usize) -> Result<Layout> {
         let w = &self.operator;
         let (has_phases, has_tau, flags) = (w.angles() > 0, !w.are_involutions(), self.activation.flag_width(w.n()));
-        Layout::new(w.wanted_method(), (w.n(), w.m()), rows, has_phases, has_tau, flags)
+        Layout::new(w.requested_method(), (w.n(), w.m()), rows, has_phases, has_tau, flags)
     }
 
     /// Whether the states can have this activation.

@@ -118,7 +118,10 @@ impl<'a, T> Series<'a, T> {
         let Some(strides) = self.strides else {
             return lengths::require(count, &[(name, len, &[steps.rows(), width])]);
         };
-        if count != 1 || !steps.are_uniform() {
+        if count != 1 {
+            return Err(Error::InvalidArgument(format!("{name}: strides are for a single problem")));
+        }
+        if !steps.are_uniform() {
             let text = format!("{name}: sequences of different lengths have no strides");
             return Err(Error::InvalidArgument(text));
         }

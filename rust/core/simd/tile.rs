@@ -9,14 +9,14 @@ use super::epilogue::{Epilogue, Terms};
 use super::fetch::{Share, prefetch};
 use super::lanes::{Lanes, opaque, unroll};
 
-/// Runs `count` tiles side by side. `CHAINS` independent accumulators a sum (times two for complex numbers) hide the
-/// latency of an FMA where the tile alone is too small to.
+/// Runs `count` tiles side by side. `CHAINS` independent accumulators of a sum hide the latency of an FMA where the tile alone
+/// is too small to. For complex numbers, half of them take the real parts.
 pub struct Tile<'a, T, E, const MRV: usize, const NR: usize, const CHAINS: usize> {
     /// Weights of the tile's first row and the operand of each part of the sum.
     pub terms: &'a Terms<'a, T>,
     /// What to do with the sums.
     pub epilogue: &'a E,
-    /// First row and the number of rows of the whole matrix.
+    /// First row.
     pub row: usize,
     /// Rows of the whole matrix: the last register may be partial.
     pub rows: usize,

@@ -35,7 +35,8 @@ impl Invitation {
     /// For up to `places` threads that run `help`, which must not panic.
     ///
     /// # Safety
-    /// `help` lives until a [`Closing`] is dropped, which the caller makes before it shares the invitation.
+    /// `help` lives until no thread can call [`Invitation::accept`] any more: until a [`Closing`] is dropped, or until a loop
+    /// ends that all threads have left.
     pub unsafe fn new(places: usize, help: &(dyn Fn() + Sync)) -> Arc<Self> {
         // SAFETY: only the lifetime changes; the caller vouches for it.
         let help: *const _ = unsafe { std::mem::transmute::<&(dyn Fn() + Sync), &'static (dyn Fn() + Sync)>(help) };

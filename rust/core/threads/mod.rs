@@ -1,7 +1,8 @@
-//! Threads: the rayon pool that the caller is in, a pool of the library's own, or torch's threads where torch is; tasks
-//! fixed by the shape of the problem, interruption. Without the feature `rayon`, the caller is alone.
+//! Threads: the rayon pool that the caller is in, a pool of the library's own, or torch's threads where torch is; and
+//! interruption. Without the feature `rayon`, the caller is alone.
 //!
-//! What a task computes never depends on the number of threads, so results are bitwise equal for any number of them.
+//! How a sum is split depends on the shape of the problem alone. Only work that no split changes is split by the number of
+//! threads. Results are therefore bitwise equal for any number of them.
 
 mod invitation;
 #[cfg(feature = "rayon")]
@@ -222,7 +223,7 @@ impl<'a> Context<'a> {
 
 /// Splits `0..len` as evenly as possible into at most `most` parts of at least `least`, and at least one. Part `i` is
 /// `bounds[i]..bounds[i + 1]`. For items that are computed each alone, whose results no grouping changes.
-fn groups(len: usize, least: usize, most: usize) -> Vec<usize> {
+pub(crate) fn groups(len: usize, least: usize, most: usize) -> Vec<usize> {
     let parts = (len / least).clamp(1, most);
     (0..=parts).map(|i| i * len / parts).collect()
 }

@@ -216,8 +216,8 @@ pub fn write<T: Scalar>(
 ) -> Result<()> {
     let (n, k) = (w.n(), w.reflections());
     w.require(&[("v", Some(v.len()), &[n, k]), ("t", Some(t.len()), &[k, k]), ("s", Some(s.len()), &[k, k])])?;
-    if w.count() != 1 || !w.are_involutions() {
-        return Err(Error::unlike("compact WY", "a single problem without tau"));
+    if w.count() != 1 || !w.are_involutions() || w.is_adjoint() {
+        return Err(Error::unlike("compact WY", "a single problem without tau, and no adjoint"));
     }
     let wy = CompactWy::new(context, w.at(0).u)?;
     transpose(context.isa, (n, k), &wy.v, wy.ld_n(), v, k);

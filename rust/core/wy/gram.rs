@@ -69,7 +69,7 @@ impl Gram {
         if self.by_strips { self.bounds.len() - 1 } else { self.k.div_ceil(TASK) }
     }
 
-    /// Does task `i`, from the rows of `V` at `v`, `padded(k)` apart.
+    /// Does task `i`, from the rows of `conj(V)` at `v`, `padded(k)` apart.
     ///
     /// # Safety
     /// The rows of strip `i`, or of all of them if tasks are no strips, can be read, and nothing else uses the task's own
@@ -140,7 +140,7 @@ impl<T: Scalar> CompactWy<T> {
         let shared = Shared(t.ptr_mut());
         context.run(gram.tasks(), flops(&[4, self.n, k, k]), &|i, cancel| {
             cancel.check()?;
-            // SAFETY: n padded rows of V*, the same numbers; tasks own their parts of T.
+            // SAFETY: `v_adjoint` holds n padded rows of conj(V); tasks own their parts of T.
             unsafe { gram.run(i, self.v_adjoint.ptr(), shared) }
         })?;
         gram.finish(ld, &mut t);
@@ -148,7 +148,7 @@ impl<T: Scalar> CompactWy<T> {
     }
 }
 
-/// Adds what some rows of `V`, the first of which is row `first`, contribute to rows `range` of the upper triangle of
+/// Adds what some rows of `conj(V)`, the first of which is row `first`, contribute to rows `range` of the upper triangle of
 /// `V* V`. `out` begins at row and column `range.start`.
 ///
 /// # Safety

@@ -9,7 +9,7 @@ use crate::numbers::number::{Number, Real};
 use crate::numbers::scalar::Scalar;
 use crate::operator::Form;
 use crate::operator::Operator;
-use crate::wy::layout::{ORDINARY, scale_columns};
+use crate::wy::layout::{ORDINARY, inverse_square, scale_columns, tau_of};
 
 /// Columns of one group after the other of the same shape.
 pub struct LaneColumns<T: Scalar> {
@@ -95,7 +95,7 @@ impl<T: Scalar> LaneColumns<T> {
                 if !given {
                     let tau = &mut self.tau[j * layout.number::<T>() + piece..][..PIECE];
                     for (tau, square) in tau.iter_mut().zip(square) {
-                        *tau = T::Real::of(if square == 0.0 { 0.0 } else { 2.0 / square });
+                        *tau = T::Real::of(tau_of(square));
                     }
                 }
             }
@@ -164,8 +164,7 @@ impl<T: Scalar> LaneColumns<T> {
         for part in 0..T::PARTS {
             let tau = &mut tau[j * layout.number::<T>() + part * layout.group + piece..][..PIECE];
             for (tau, &scale) in tau.iter_mut().zip(&self.scale[j * layout.group + piece..]) {
-                let factor = if scale == 0.0 { 0.0 } else { 1.0 / (scale * scale) };
-                *tau = T::Real::of(tau.to_f64() * factor);
+                *tau = T::Real::of(tau.to_f64() * inverse_square(scale));
             }
         }
     }

@@ -50,7 +50,7 @@ pub fn suit<T: Scalar>(w: &Operator<'_, T>, rows: usize, isa: InstructionSet) ->
     let (group, lanes) = (group::<T>(isa), isa.tile_height::<T::Real>().0);
     // A group costs as much as 5/8 or 7/8 of its problems one after the other.
     let eighths = if group == lanes { 5 } else { 7 };
-    matches!(w.wanted_method(), None | Some(Method::Reflections))
+    matches!(w.requested_method(), None | Some(Method::Reflections))
         && (1..=ROWS).contains(&rows)
         && w.n().max(w.m()) <= LARGEST
         && T::PARTS * group / lanes <= 2

@@ -19,7 +19,7 @@ use crate::simd::fetch::prefetch_rows;
 use crate::simd::lanes::Lanes;
 use crate::simd::transpose::{transpose_at, transpose_with};
 use crate::simd::vector::sum_of_squares;
-use crate::wy::layout::{ORDINARY, PIECE, scale_columns, write_gradient_rows};
+use crate::wy::layout::{ORDINARY, PIECE, inverse_square, scale_columns, tau_of, write_gradient_rows};
 
 /// Rows that are laid out at a time, and a multiple of which columns there are: whole registers, and a unit of [`padded`].
 const fn unit<T>() -> usize {
@@ -162,6 +162,7 @@ impl<T: Scalar> ReflectionColumns<T> {
     pub fn find_pivots(&mut self) {
         for (pivot, column) in self.pivots.iter_mut().zip(self.entries.chunks(self.ld)).take(self.k) {
             let mut largest = T::Real::ZERO;
+            *pivot = (0, T::ZERO); // that of the identity
             for (p, x) in column[..self.n].iter().enumerate() {
                 let square = x.abs2();
                 if !(square <= largest) {
@@ -270,18 +271,6 @@ pub fn set_tau<T: Scalar>(tau: &mut [T], squares: &[f64], scale: &[f64], given: 
     for (tau, &square) in tau.iter_mut().zip(squares) {
         *tau = T::from_real(T::Real::of(tau_of(square)));
     }
-}
-
-/// `2 / |v|^2`, or zero where there is no column.
-#[inline(always)]
-fn tau_of(square: f64) -> f64 {
-    if square == 0.0 { 0.0 } else { 2.0 / square }
-}
-
-/// `1 / scale^2`; zero where there is no column.
-#[inline(always)]
-fn inverse_square(scale: f64) -> f64 {
-    if scale == 0.0 { 0.0 } else { 1.0 / (scale * scale) }
 }
 
 #[cfg(test)]

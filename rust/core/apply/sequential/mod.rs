@@ -17,9 +17,8 @@
 //! A reflection of a short vector mostly waits for its sum `v* x`. Each is therefore applied to several vectors before the
 //! next one: the processor works on one vector while the sum of another is under way.
 //!
-//! Where no state and no factor is kept, eight or more vectors go through four reflections at a time (`groups.rs`).
-//!
-//! Many reflections are laid out panel by panel, so that `U` is read once and nothing of its size is written.
+//! Where no state is kept, real vectors go through four reflections at a time (`groups.rs`): at least eight vectors, and 1,024
+//! numbers in all. Many reflections are laid out panel by panel, so that nothing of the size of `U` is written.
 
 mod backward;
 pub(super) mod columns;

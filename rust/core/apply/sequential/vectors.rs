@@ -67,24 +67,23 @@ impl<S: Simd> Registers<S> {
         grad: &mut [T],
         first: bool,
     ) {
-        let (a, b) = (-a.conj(), -b.conj());
-        let ab = a * b.conj();
+        let (minus_conj_a, minus_conj_b, ab) = (-a.conj(), -b.conj(), a.conj() * b);
         if T::COMPLEX {
             let turned = if given { ab } else { (ab - ab.conj()).scale(T::Real::of(0.5)) };
             for (((grad, &x), &g), &v) in grad.iter_mut().zip(x).zip(g).zip(v) {
-                let term = a * g + b * x;
+                let term = minus_conj_a * g + minus_conj_b * x;
                 *grad = if first { term } else { *grad + term } - turned * v;
             }
             return;
         }
         let (s, lanes) = (self.0, T::lanes::<S>());
-        let [a, b, minus_ab] = [a, b, -ab].map(|x| T::splat(s, x));
+        let [minus_a, minus_b, minus_ab] = [minus_conj_a, minus_conj_b, -ab].map(|x| T::splat(s, x));
         let vectors = x.chunks_exact(lanes).zip(g.chunks_exact(lanes)).zip(v.chunks_exact(lanes));
         for (grad, ((x, g), v)) in grad.chunks_exact_mut(lanes).zip(vectors) {
             // SAFETY: whole registers.
             unsafe {
                 let sum = if first { T::splat(s, T::ZERO) } else { T::load(s, grad.as_ptr()) };
-                let sum = T::fma(s, a, T::load(s, g.as_ptr()), T::fma(s, b, T::load(s, x.as_ptr()), sum));
+                let sum = T::fma(s, minus_a, T::load(s, g.as_ptr()), T::fma(s, minus_b, T::load(s, x.as_ptr()), sum));
                 let sum = if given { T::fma(s, minus_ab, T::load(s, v.as_ptr()), sum) } else { sum };
                 T::store(s, grad.as_mut_ptr(), sum);
             }

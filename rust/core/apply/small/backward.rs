@@ -46,7 +46,7 @@ simd! {
         let n = u.n();
         assert!(u.tau().is_none(), "a given tau is not undone");
         assert_eq!([grad_w.len(), grad_u.len()], [n * n, n * u.m()], "dL/dW and dL/dU");
-        // SAFETY: nothing goes elsewhere.
+        // SAFETY: there is no output, so only the workspace is written.
         unsafe { formation.form(s, u, None) };
         let Formation { chain, w, .. } = formation;
         let ld = chain.ld;
@@ -114,7 +114,7 @@ unsafe fn undo<T: Scalar, S: Simd, const C: usize>(
         }
     }
     for j in 0..chain.k {
-        // v* changes its sign under the reflection: what is subtracted from W is a.
+        // The reflection has changed the sign of v* W, so a = -tau v* W here, and adding a v undoes it.
         let tau = T::splat(s, chain.tau[j]);
         let minus_tau = T::splat(s, -chain.tau[j]);
         let (mut a, mut b, mut minus_b) = ([zero; C], [zero; C], [zero; C]);

@@ -13,7 +13,7 @@ use crate::numbers::exponential::Exponential;
 use crate::simd::isa::simd;
 use crate::threads::Context;
 
-/// Tokens whose contributions to `dw` are added up before they join those of the others, which keeps sums exact.
+/// Tokens whose contributions to `dw` are added up before they join those of the others, which keeps sums accurate.
 const RUN: usize = 64;
 
 /// Gradients of the operands, those that are needed.
@@ -130,7 +130,7 @@ simd! {
     /// Multiplies gradients of `silu(a)` by its derivative.
     fn times_derivative<T: Exponential>(s, row: &[T], grad: &mut [T]) -> () {
         for (&a, grad) in row.iter().zip(grad) {
-            let sigmoid = T::ONE / (T::ONE + (-a).exp(s));
+            let sigmoid = a.sigmoid(s);
             *grad = *grad * (sigmoid * (T::ONE + a * (T::ONE - sigmoid)));
         }
     }

@@ -45,13 +45,13 @@ pub(crate) fn run<T: Exponential>(
     }
     expect("grad_last", cotangents.last, lengths.last)?;
     gradients.check(problem)?;
-    let mut found;
+    let mut recomputed;
     let saved = if let Some(saved) = saved {
         saved
     } else {
-        found = Buffer::scratch(lengths.saved)?;
-        forward(context, problem, Results { saved: Some(&mut found), ..Results::default() })?;
-        &found
+        recomputed = Buffer::scratch(lengths.saved)?;
+        forward(context, problem, Results { saved: Some(&mut recomputed), ..Results::default() })?;
+        &recomputed
     };
     let (isa, saved_from) = (context.isa, problem.saved_from());
     let parts = TaskPart::all(&sizes, problem.sequences.len(), num_threads(), sizes.group(), SLICE)?;
@@ -227,9 +227,9 @@ impl<T: Exponential> BackwardPass<'_, T> {
                     let (width, skip) = (stripe.columns.len(), problem.skip.map(|by| by[stripe.heads.start]));
                     let results = (&slot.state, &slot.solved);
                     // SAFETY: rows of the outputs' gradients at this chunk's queries, or none.
-                    let found = unsafe { chunk.run(isa, width, (keys, &slot.decayed), results, (out, skip), grad) };
-                    *of_skip += found.skip;
-                    self.write(stripe, keys, &found);
+                    let gradients = unsafe { chunk.run(isa, width, (keys, &slot.decayed), results, (out, skip), grad) };
+                    *of_skip += gradients.skip;
+                    self.write(stripe, keys, &gradients);
                 }
             }
         }
@@ -322,18 +322,21 @@ impl<T: Exponential> BackwardPass<'_, T> {
     }
 
     /// Writes a chunk's gradients, or adds them to those of other parts of the state.
-    fn write(&self, stripe: &TaskPart, keys: &Keys<T>, found: &ChunkGradients<'_, T>) {
+    fn write(&self, stripe: &TaskPart, keys: &Keys<T>, gradients: &ChunkGradients<'_, T>) {
         let (isa, problem, targets) = (self.isa, self.problem, self.targets);
         let (sizes, head) = (problem.sizes, stripe.heads.start);
         let token = problem.sequences[stripe.sequence].start;
         let (steps, slice) = (token * sizes.reflections + keys.first, stripe.columns.start / SLICE);
         let (queries, erases) = (keys.queries.count, keys.queries.erasing > 0);
         let [of_queries, of_keys] = &keys.factors;
-        let (of_rows, others) =
-            if erases { (found.later.from(0, queries), found.earlier.read()) } else { (found.earlier, View::none()) };
+        let (of_rows, others) = if erases {
+            (gradients.later.from(0, queries), gradients.earlier.read())
+        } else {
+            (gradients.earlier, View::none())
+        };
         let sources = [
             RowGradients {
-                gradients: found.later.part(0, queries),
+                gradients: gradients.later.part(0, queries),
                 others: View::none(),
                 unit: keys.rows.view(0, queries),
                 factors: problem.normalize.then_some(of_queries),
@@ -356,9 +359,9 @@ impl<T: Exponential> BackwardPass<'_, T> {
             // SAFETY: as above.
             unsafe {
                 if erases {
-                    negate(isa, width, found.values);
+                    negate(isa, width, gradients.values);
                 }
-                values.write(isa, width, found.values.read());
+                values.write(isa, width, gradients.values.read());
             }
         }
         let put = |to: *mut T, x: T, add: bool| {
@@ -367,7 +370,7 @@ impl<T: Exponential> BackwardPass<'_, T> {
         };
         if let Some(beta) = targets.beta {
             let (array, add) = beta.of(slice);
-            for (i, &x) in found.beta.iter().enumerate() {
+            for (i, &x) in gradients.beta.iter().enumerate() {
                 put(array.at((steps + i) * sizes.value_heads + head, 0), x, add);
             }
         }
@@ -377,7 +380,7 @@ impl<T: Exponential> BackwardPass<'_, T> {
                 let at = (token + (keys.first + i) / sizes.reflections) * sizes.value_heads + head;
                 for x in 0..channels {
                     // SAFETY: rows of workspace.
-                    put(array.at(at * channels + x, 0), unsafe { *found.gates.at(x, i) }, add);
+                    put(array.at(at * channels + x, 0), unsafe { *gradients.gates.at(x, i) }, add);
                 }
             }
         }

@@ -25,6 +25,18 @@ const REGISTER: usize = 16;
 /// Squares of norms of columns that need no scaling, because products with them stay in range.
 pub const ORDINARY: Range<f64> = 1e-6..1e6;
 
+/// `2 / |v|^2`, or zero where there is no column.
+#[inline(always)]
+pub fn tau_of(square: f64) -> f64 {
+    if square == 0.0 { 0.0 } else { 2.0 / square }
+}
+
+/// `1 / scale^2`; zero where there is no column.
+#[inline(always)]
+pub fn inverse_square(scale: f64) -> f64 {
+    if scale == 0.0 { 0.0 } else { 1.0 / (scale * scale) }
+}
+
 /// `V`, zero above the diagonal, for one `U` after the other.
 pub struct Trapezoid<T: Scalar> {
     /// Size of the vectors.
