@@ -78,6 +78,11 @@ TYPES = [
         for kind, wrong in OTHERS.items()
         if wrong is not None
     ),
+    Mistake(
+        ("ModReLU",),
+        torch.ones(5, 6).long(),
+        "^input has dtype torch.int64, expected real or complex numbers",
+    ),
 ]
 
 

@@ -102,6 +102,7 @@ def test_parts_of_a_batch_are_its_matrices(library):
         w, explicit, _ = made(library, ARGUMENTS[name])
         for index in (0, -1, slice(1), ...):
             assert_close(w[index].matrix(), explicit[index])
+        assert_close(w[..., 1].matrix(), explicit[..., 1, :, :])
         assert_close(np.stack([np.asarray(part) for part in w]), explicit)
     with pytest.raises(IndexError, match="too many indices"):
         w[0, 0]
@@ -146,6 +147,15 @@ def test_impossible_calls_are_refused(library, call, error, message):
     w, _, convert = made(library, ARGUMENTS["real"])
     with pytest.raises(error, match=message):
         call(Setup(LIBRARIES[library][0], w, convert(np.ones(N)), convert(np.ones(5))))
+
+
+def test_numpy_converts_the_other_factor_as_apply_does():
+    w = hh.Reflections(np.ones((4, 2), np.float32))
+    product = w @ [1, 2, 3, 4]
+    assert_close(product, hh.apply(w, [1, 2, 3, 4]))
+    assert product.dtype == np.float32
+    with pytest.raises(TypeError, match="x has dtype float64 but u has dtype float32"):
+        w @ np.ones(4)
 
 
 def test_further_functions_of_numpy_take_the_object(rng):

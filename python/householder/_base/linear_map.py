@@ -71,9 +71,10 @@ class LinearMap:
         """Select matrices of a batch, by an index of all axes but the last two."""
         batch_shape = tuple(self.u.shape[:-2])
         np.broadcast_to(False, batch_shape)[index]  # an IndexError for what would select entries of a matrix
-        phases = self.phases if self.phases is None or self.phases.ndim == 1 else self.phases[index]
-        tau = None if self.tau is None else self.tau[index]
-        return self._of(self.u[index], tau, phases, self.columns, self.is_adjoint)
+        of_vectors = (*(index if isinstance(index, tuple) else (index,)), slice(None))
+        phases = self.phases if self.phases is None or self.phases.ndim == 1 else self.phases[of_vectors]
+        tau = None if self.tau is None else self.tau[of_vectors]
+        return self._of(self.u[*of_vectors, slice(None)], tau, phases, self.columns, self.is_adjoint)
 
     def __iter__(self) -> Iterator[Self]:
         if self.ndim == 2:

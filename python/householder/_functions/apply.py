@@ -52,9 +52,9 @@ def apply(
     Parameters
     ----------
     u : array, shape (..., n, m), or Reflections
-        Reflections, ``1 <= m <= n`` (complex: ``m <= n - 1``); float32, float64, complex64 or complex128. Integers
-        become float64 and float16 becomes float32. Arrays of other libraries are read in place if they are on the CPU;
-        the result is a NumPy array.
+        Reflections, ``1 <= m <= n`` (complex: ``m <= n - 1``); float32, float64, complex64 or complex128. NumPy's
+        integers become float64 and its float16 becomes float32. Arrays of other libraries are read in place if they
+        are on the CPU; the result is a NumPy array. CuPy's have one of the four types.
     h : array, shape (..., n)
         Vectors, of u's dtype; integers are converted. Leading axes of u and h broadcast as in a generalised ufunc
         ``(n, m), (n) -> (n)``.
@@ -198,6 +198,7 @@ def backward(
     Parameters
     ----------
     u : array, shape (..., n, m), or Reflections
+        As in :func:`apply`, but matrices share their phases, ``(n,)``.
     h : array, shape (..., n)
     grad_c : array
         The loss's gradient, in the shape of ``forward(u, h)``.

@@ -68,9 +68,8 @@ class Reflections(LinearMap):
         _, tau, phases = validate.all_of_columns(u, columns, tau, phases, backend)
         self.u, self.tau, self.phases, self.columns, self.is_adjoint = u, tau, phases, columns, False
 
-    @staticmethod
-    def _array(x: ArrayLike) -> Array:
-        return backend_and_array("x", x)[1]
+    def _array(self, x: ArrayLike) -> Array:
+        return backend_and_array("u", self.u)[0].operand("x", x, self.u)
 
     @staticmethod
     def _conjugate(a: Array) -> Array:

@@ -30,7 +30,7 @@ def jvp(
     Parameters
     ----------
     u : array, shape (..., n, m), or Reflections
-        Trapezoidal columns without tau.
+        Trapezoidal columns without tau. Matrices share their phases, ``(n,)``.
     h : array, shape (..., n)
     tangent_u, tangent_h : array
         In the shapes of u and h. Entries of ``tangent_u`` above the diagonal are ignored.

@@ -94,7 +94,7 @@ def sizes(n: Argument, m: Argument, size: Argument, unitary: bool) -> tuple[int,
 def _draw(n: int, k: int, rng: "np.random.Generator", unitary: bool) -> Array:
     u = np.zeros((n, k), np.complex128 if unitary else np.float64)
     reflections = min(k, n - 1)
-    # Row by row, so that haar(n, m) has the first m columns of haar(n) for equal seeds.
+    # Row by row, so that one matrix haar(n, m) has the first m columns of haar(n) for equal seeds.
     x = rng.standard_normal((reflections, n, 1 + unitary)).view(u.dtype)[..., 0].T
     u[:, :reflections] = reflect_to_first(np, x)
     if k == n:

@@ -66,6 +66,8 @@ def haar(
     True
     """
     kind = dtype_of(jnp.float32 if dtype is None else dtype)
+    if jax.dtypes.canonicalize_dtype(kind) != kind:
+        raise TypeError(f"dtype is {kind}, which JAX has with jax_enable_x64 alone")
     if rng is None:
         raise TypeError("rng is None, expected a key of jax.random or a seed: JAX has no generator of its own")
     if not isinstance(rng, Array):

@@ -131,6 +131,8 @@ class Frames(tracing.Opaque):
             u = weight.new_empty((*stack, n, m))
             return (u, u.new_empty((*stack, n), dtype=u.dtype.to_real())) if self.is_complex else (u,)
         wide = weight.detach().float() if weight.dtype in HALF_TYPES else weight.detach()
+        if not wide.isfinite().all():
+            raise ValueError(f"the weight of shape {tuple(self.shape)} has entries that are not finite")
         each = [factor_frame.nearest_reflections(w, m, warn=warn) for w in wide.reshape(-1, *self.sizes)]
         columns = [torch.stack(parts).to(weight.device) for parts in zip(*each, strict=True)]
         if not self.is_complex:
@@ -187,7 +189,7 @@ def orthogonal(
     Parameters
     ----------
     module : nn.Module
-        Changed in place.
+        Changed in place. Another module that shares the parameter would compute with the reflections: untie it first.
     name : str
         Name of a parameter: a matrix ``(rows, columns)``, a stack ``(..., rows, columns)``, or the weight of a
         convolution, which is the matrix ``(shape[0], -1)``. A complex weight becomes unitary, by reflections and
@@ -220,8 +222,9 @@ def orthogonal(
     Raises
     ------
     ValueError
-        The parameter does not exist, is already parametrized or has fewer than two dimensions; ``num_reflections`` is
-        out of range; ``orthogonal_map`` is "matrix_exp" or "cayley".
+        The parameter does not exist, is already parametrized, or has fewer than two dimensions. ``num_reflections`` is
+        out of range, or ``orthogonal_map`` is "matrix_exp" or "cayley". The weight has entries that are not finite, at
+        the start or when it is assigned.
     TypeError
         The parameter is of a half type, ``num_reflections`` is not an integer (torch has the map's name there), or
         ``module`` is not a module.

@@ -1,5 +1,6 @@
 """``Orthogonal``, ``Unitary``, ``SVDLinear``, and the nonlinearities of pairs."""
 
+import copy
 import math
 import warnings
 
@@ -180,6 +181,22 @@ def test_conversions_keep_parameters_and_gradients():
     assert all(after is before for after, before in zip(layers.parameters(), parameters, strict=True))
     for p, gradient in zip(parameters, gradients, strict=True):
         torch.testing.assert_close(p.grad, gradient.to(p.dtype))
+
+
+@pytest.mark.parametrize("layer", [ht.Orthogonal(4, 4), ht.OrthogonalRNN(2, 4), ht.SVDLinear(4, 4)])
+def test_real_layers_refuse_complex_numbers_of_a_state_dict(layer):
+    before = copy.deepcopy(layer.state_dict())
+    name = next(iter(before))
+    with pytest.raises(RuntimeError, match=rf"{name} is real, but has dtype torch\.complex64 in the state dict"):
+        layer.load_state_dict(before | {name: before[name] + 1j})
+    torch.testing.assert_close(layer.state_dict(), before, rtol=0, atol=0)
+
+
+def test_modrelu_starts_again():
+    phi = ht.ModReLU(3)
+    nn.init.ones_(phi.bias)
+    phi.reset_parameters()
+    assert not phi.bias.any()
 
 
 def test_unitary_layers_move():

@@ -151,6 +151,14 @@ def test_once_renormalised_long_columns_step_as_if_they_had_always_been_short(op
     assert stepped[0].abs().max() > 1e-8
 
 
+def test_an_optimizer_of_other_parameters_is_refused():
+    layer = ht.Orthogonal(4, 4)
+    optimizer = torch.optim.Adam(layer.parameters())
+    for u in (layer.reflections.data, layer.reflections.detach().clone()):
+        with pytest.raises(ValueError, match=r"does not update u of shape \(4, 4\): pass the parameter itself"):
+            ht.renormalize_(u, optimizer)
+
+
 @pytest.mark.parametrize("optimizer", [torch.optim.ASGD, torch.optim.Rprop, torch.optim.LBFGS])
 def test_averages_of_other_optimizers_are_not_guessed(optimizer):
     u = nn.Parameter(torch.full((5, 2), 3.0))

@@ -128,6 +128,19 @@ def test_a_weight_of_another_shape_is_refused(shape, other):
         layer.weight = torch.eye(*other, dtype=F64)
 
 
+def test_a_weight_that_is_not_finite_is_refused():
+    linear = nn.Linear(3, 3)
+    bad = torch.eye(3)
+    bad[1, 2] = torch.nan
+    with torch.no_grad():
+        linear.weight.copy_(bad)
+    with pytest.raises(ValueError, match=r"the weight of shape \(3, 3\) has entries that are not finite"):
+        ht.orthogonal(linear)
+    linear = ht.orthogonal(nn.Linear(3, 3))
+    with pytest.raises(ValueError, match="not finite"):
+        linear.weight = bad
+
+
 def test_a_matrix_is_no_weight_of_a_convolution():
     layer = ht.orthogonal(nn.Conv2d(1, 4, 2))
     with pytest.raises(ValueError, match=r"of shape \(4, 4\) is assigned, expected \(4, 1, 2, 2\)"):

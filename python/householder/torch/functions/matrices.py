@@ -84,7 +84,7 @@ def haar(
     dtype : torch.dtype, optional
         float32, float64, complex64 or complex128; torch's default dtype if not given.
     device
-        Of the result.
+        Of the result: the CPU by default, whatever torch's default device is.
 
     Examples
     --------

@@ -135,6 +135,10 @@ def _averages(u: Tensor, optimizer: Any) -> list[tuple[Tensor, int]]:
     if degrees is None:
         known = ", ".join(kind.__name__ for kind in _DEGREES)
         raise TypeError(f"optimizer is {checks.kind_of(optimizer)}, expected one of {known}")
+    if not any(parameter is u for group in optimizer.param_groups for parameter in group["params"]):
+        raise ValueError(
+            f"optimizer does not update u of shape {tuple(u.shape)}: pass the parameter itself, not its data or a copy"
+        )
     averages = {
         name: average
         for name, average in optimizer.state.get(u, {}).items()

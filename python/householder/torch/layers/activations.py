@@ -74,7 +74,7 @@ class ModReLU(base.Layer):
     Raises
     ------
     TypeError
-        ``num_moduli`` is not an integer, or the dtype is not real.
+        ``num_moduli`` is not an integer, the dtype is not real, or inputs are integers.
     ValueError
         ``num_moduli`` is less than 1, or the last axis does not fit it.
 
@@ -93,7 +93,12 @@ class ModReLU(base.Layer):
         super().__init__()
         k = validate.integer("num_moduli", num_moduli, 1)
         real = base.real_type(dtype)
-        self.bias = nn.Parameter(torch.zeros(k, device=device, dtype=real))
+        self.bias = nn.Parameter(torch.empty(k, device=device, dtype=real))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the bias to zero."""
+        nn.init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Shrink or stretch the moduli of ``input``."""
@@ -102,6 +107,8 @@ class ModReLU(base.Layer):
             return node
         checks.tensor("input", input)
         checks.of_device("input", input, self.bias)
+        if not (input.is_floating_point() or input.is_complex()):
+            raise TypeError(f"input has dtype {input.dtype}, expected real or complex numbers: pass input.float()")
         k = len(self.bias)
         expected = k if input.is_complex() else 2 * k
         if input.shape[-1:] != (expected,):

@@ -46,6 +46,14 @@ class Layer(tracing.Opaque):
         super()._apply(convert, recurse)  # type: ignore[no-untyped-call]
         return self
 
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Argument) -> None:
+        real = (prefix + name for name, tensor in self.named_parameters(recurse=False) if not tensor.is_complex())
+        refused = [key for key in real if key in state_dict and state_dict[key].is_complex()]
+        *_, messages = others
+        messages += [f"{key} is real, but has dtype {state_dict[key].dtype} in the state dict" for key in refused]
+        if not refused:
+            super()._load_from_state_dict(state_dict, prefix, *others)
+
     if TYPE_CHECKING:
 
         def __call__(self, input: Tensor) -> Tensor: ...  # noqa: A002, D102

@@ -103,7 +103,10 @@ class FrameLayer(LinearLayer):
             nn.init.zeros_(self.bias)
 
     def inverse(self, output: Tensor) -> Tensor:
-        """Map ``output (..., out_features)`` back: the inverse of a square layer, the pseudo-inverse of a frame."""
+        """Map ``output (..., out_features)`` back: the inverse of a square layer, the pseudo-inverse of a frame.
+
+        Under the soft constraint, ``u_1 = 0`` has no inverse: results are not finite then.
+        """
         restored = self._multiply(self._without_bias(output, self.reflections), adjoint=True)
         u_1 = self._soft_sign()
         if u_1 is not None:
