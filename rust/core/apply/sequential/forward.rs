@@ -96,7 +96,7 @@ pub fn forward_on_threads<T: Scalar>(
     out: &mut [T],
 ) -> Result<()> {
     let (n, k, rows, isa) = (w.u.n(), w.u.count(), h.len() / w.u.n(), context.isa);
-    let bounds = groups(rows, 2, num_threads());
+    let bounds = groups(rows, 2, num_threads().max(rows / TOGETHER));
     let out = Shared(out.as_mut_ptr());
     context.run(bounds.len() - 1, flops(&[4, n, k, rows]), &|i, cancel| {
         let (begin, count) = (bounds[i], bounds[i + 1] - bounds[i]);
