@@ -443,10 +443,12 @@ OPERATIONS = {
             Mistake("nonlinearity", "oplu", {"u": F((5, 3)), "x": F((6, 5))}, "n = 5"),
             Mistake("nonlinearity", "modrelu", {"u": F((5, 3)), "x": F((6, 5)), "nonlinearity_bias": F(2)}, "n = 5"),
             Mistake("nonlinearity", "oplu", {"u": F((4, 3), C), "x": F((6, 4), C)}, "complex"),
-            Mistake("nonlinearity_bias", None, MODRELU, "is missing with nonlinearity 'modrelu'"),
+            Mistake(
+                "nonlinearity_bias", None, MODRELU, "nonlinearity 'modrelu' needs a nonlinearity_bias of shape (2,)"
+            ),
             Mistake("nonlinearity_bias", F(4), MODRELU, "has shape (4,), expected (2,)"),
             Mistake("nonlinearity_bias", F(2), {"nonlinearity": "real_modrelu"}, "has shape (2,), expected (4,)"),
-            Mistake("nonlinearity_bias", F(2), says="leaky_relu"),
+            Mistake("nonlinearity_bias", F(2), says="'leaky_relu', but only a modReLU takes one: leave it out"),
             Mistake("method", "reflections"),
             Mistake("negative_slope", -0.1),
             Mistake("negative_slope", np.nan),

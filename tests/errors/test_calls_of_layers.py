@@ -19,6 +19,7 @@ LARGE = "large cell", "one large step"
 LINEAR = "Orthogonal", "Unitary", "SVDLinear", "orthogonal", "OrthogonalAdapter", "fused adapter"
 IMAGES = ("adapter of images",)
 WITH_DTYPE = *SEQUENCES, *CELLS, *LARGE, *LINEAR, *IMAGES, "DeltaNet"
+ADAPTERS = "OrthogonalAdapter", "fused adapter", *IMAGES
 REAL = [name for name in WITH_DTYPE if not name.startswith("Unitary")]
 WITH_DEVICE = *WITH_DTYPE, "ModReLU"
 
@@ -118,6 +119,10 @@ def test_a_mistake_is_named(error, layer, mistake, gradients):
     ("layer", "to", "message"),
     [
         *((layer, torch.float64, "has dtype torch.float64 but the layer has dtype") for layer in WITH_DTYPE),
+        *(
+            (layer, torch.bfloat16, "has dtype torch.bfloat16 but the layer has dtype")
+            for layer in (*ADAPTERS, "DeltaNet")
+        ),
         *((layer, torch.int64, "has dtype torch.int64 but the layer has dtype") for layer in REAL),
         *((layer, torch.complex64, "has dtype torch.complex64 but the layer has dtype") for layer in REAL),
         *((layer, "meta", "is on meta but the layer is on cpu") for layer in WITH_DEVICE),

@@ -87,7 +87,8 @@ VALUES = [
     delta("gate", "row"),
     delta("num_householder", 0),
     delta("conv_size", 0),
-    delta("expand_v", 0.1),
+    delta("expand_v", 0.1, "values of 0.6 numbers, expected at least 1 and less than 2147483648"),
+    delta("expand_v", 1e12, r"values of 6e\+12 numbers"),
     delta("expand_v", float("nan")),
     delta("expand_v", float("inf")),
     delta("max_beta", 2.5, "expected above 0 and at most 2"),
@@ -138,6 +139,10 @@ TYPES = [
     Mistake(COMPLEX, "dtype", torch.float16, "expected one of torch.complex64"),
     Mistake(COMPLEX, "dtype", torch.bfloat16, "expected one of torch.complex64"),
     adapter("num_reflections", 4.0, INTEGER),
+    *(
+        adapter("linear", layer, says="^linear is lazy and has no size yet: call it once before$")
+        for layer in (nn.LazyLinear(4), nn.LazyConv2d(4, 1))
+    ),
     adapter("linear", nn.Conv1d(4, 4, 1), says=r"linear is a Conv1d, expected an nn\.Linear"),
     adapter("linear", nn.LSTM(4, 4), says=r"linear is an LSTM, expected an nn\.Linear"),
     adapter("linear", nn.Linear(4, 4, dtype=torch.complex64), says=r"dtype torch\.complex64, expected a real layer"),

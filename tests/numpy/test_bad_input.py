@@ -61,6 +61,7 @@ VALUES = {
     "normalize": (lambda: hh.normalize(F((2, 3))), "u has shape (2, 3), expected"),
     "snap": (lambda: hh.snap(F((2, 3))), "u has shape (2, 3), expected"),
     "real_form": (lambda: hh.real_form(F((2, 3), C)), "w has shape (2, 3), expected square matrices"),
+    "real_form of a number": (lambda: hh.real_form(C(2 + 1j), axis=0), "w has shape (), expected at least one axis"),
     "complex haar of size 1": (lambda: hh.haar(1, dtype=C), "n is 1, expected at least 2"),
     "ragged lists": (lambda: hh.forward([[1.0], [2.0, 3.0]], [1.0]), "u does not make an array"),
     "method with a tape": (
@@ -81,6 +82,14 @@ VALUES = {
         lambda: hh.rnn(U, F((5, 1, 5)), batch_sizes=[3, 2])[0],
         "x has shape (5, 1, 5), expected (sum(batch_sizes), d)",
     ),
+    "input_weight of no inputs": (
+        lambda: hh.Recurrence(U, input_weight=F((5, 0))),
+        "input_weight has shape (5, 0), expected (n, d) with d of at least 1",
+    ),
+    "input_weight of no axis": (
+        lambda: hh.Recurrence(U, input_weight=F(())),
+        "input_weight has shape (), expected (n, d)",
+    ),
     "grad_h": (lambda: hh.rnn_vjp(U, X)[1](F((4, 1, 5))), "grad_h has shape (4, 1, 5), expected (4, 2, 5)"),
     "grad_last": (lambda: hh.rnn_vjp(U, X)[1](X, grad_last=F(5)), "grad_last has shape (5,), expected (2, 5)"),
     "no gradient": (lambda: hh.rnn_vjp(U, X)[1](), "grad_h and grad_last are both None"),
@@ -98,7 +107,9 @@ TYPES = {
     ),
     "u of long doubles": (lambda: hh.forward(F((5, 3), np.longdouble), H), "u has dtype"),
     "u of records": (lambda: hh.forward(np.zeros((5, 3), [("a", float)]), H), "u has dtype [('a', '<f8')]"),
-    "no u": (lambda: hh.forward(None, H), "u has dtype object"),
+    "no u": (lambda: hh.forward(None, H), "u is None, expected an array"),
+    "no h": (lambda: hh.apply(U, None), "h is None, expected an array"),
+    "u of no array": (lambda: hh.forward({}, H), "u is a dict, expected an array"),
     "masked u": (lambda: hh.forward(np.ma.masked_array(U), H), "u is a numpy.MaskedArray, expected a numpy.ndarray"),
     "grad_c": (lambda: hh.backward(U, H, F((2, 5), np.float32)), "grad_c has dtype float32 but u has dtype float64"),
     "tape": (lambda: hh.backward(U, H, G, tape=F((2, 4, 5), np.float32)), "tape has dtype float32 but"),

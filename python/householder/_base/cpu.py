@@ -24,7 +24,7 @@ def array(name: str, value: Argument, integers: NumpyDtype = DOUBLE) -> Array:
     Raises
     ------
     TypeError
-        An array that NumPy cannot read without a copy, or a dtype that is not one of the four.
+        No array, one that NumPy cannot read without a copy, or a dtype that is not one of the four.
     """
     if type(value) is np.ndarray and value.flags.carray and value.dtype in NAMES:
         return value
@@ -34,6 +34,8 @@ def array(name: str, value: Argument, integers: NumpyDtype = DOUBLE) -> Array:
         a = _shared(name, value) if hasattr(value, "__dlpack__") else np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{name} does not make an array: {error}") from error
+    if a.dtype == object and not a.ndim and a is not value:
+        raise TypeError(f"{name} is {validate.kind_of(value)}, expected an array")
     native = a.dtype if a.dtype.isnative else a.dtype.newbyteorder("=")
     if native.kind in "iub":
         native = integers

@@ -364,9 +364,11 @@ def moduli(nonlinearity: str, n: int, is_complex: bool) -> int:
 def bias_length(nonlinearity: str, bias: Argument, n: int, is_complex: bool) -> int:
     """Expect a state that the nonlinearity acts on, and a bias for a modReLU only; return the length of the bias."""
     length = moduli(nonlinearity, n, is_complex)
-    if (bias is None) == NONLINEARITIES[nonlinearity].has_bias:
-        presence = "missing" if bias is None else "given"
+    has_bias = NONLINEARITIES[nonlinearity].has_bias
+    if has_bias and bias is None:
+        raise ValueError(f"nonlinearity {nonlinearity!r} needs a nonlinearity_bias of shape ({length},)")
+    if bias is not None and not has_bias:
         raise ValueError(
-            f"nonlinearity_bias is {presence} with nonlinearity {nonlinearity!r}; only a modReLU takes one"
+            f"nonlinearity_bias is given with nonlinearity {nonlinearity!r}, but only a modReLU takes one: leave it out"
         )
     return length

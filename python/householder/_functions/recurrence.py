@@ -63,7 +63,12 @@ class Recurrence:
     ) -> None:
         u, tau, phases, form, is_adjoint = columns_of(u)
         u = cpu.array("u", u)
-        width = u.shape[:1] if input_weight is None else cpu.operand("input_weight", input_weight, u).shape[-1:]
+        width = u.shape[:1]
+        if input_weight is not None:
+            input_weight = cpu.operand("input_weight", input_weight, u)
+            width = input_weight.shape[-1:]
+            if width in ((), (0,)):
+                raise ValueError(f"input_weight has shape {input_weight.shape}, expected (n, d) with d of at least 1")
         x = np.empty((0, 1, *width), u.dtype)
         parameters = input_weight, bias, phases
         options = nonlinearity, negative_slope, nonlinearity_bias, is_adjoint, False, method, tau, form

@@ -110,8 +110,10 @@ def real_form(w: ArrayLike, axis: int | None = None) -> Array:
     w = cpu.array("w", w)
     if w.dtype.kind != "c":
         raise TypeError(f"w has dtype {w.dtype}, expected complex64 or complex128")
-    if axis is not None:
-        return np.concatenate([w.real, w.imag], axis=validate.integer("axis", axis, -w.ndim, w.ndim - 1))
-    if w.ndim < 2 or w.shape[-1] != w.shape[-2]:
-        raise ValueError(f"w has shape {w.shape}, expected square matrices (..., k, k); vectors need an axis")
-    return np.block([[w.real, -w.imag], [w.imag, w.real]])
+    if axis is None:
+        if w.ndim < 2 or w.shape[-1] != w.shape[-2]:
+            raise ValueError(f"w has shape {w.shape}, expected square matrices (..., k, k); vectors need an axis")
+        return np.block([[w.real, -w.imag], [w.imag, w.real]])
+    if not w.ndim:
+        raise ValueError("w has shape (), expected at least one axis")
+    return np.concatenate([w.real, w.imag], axis=validate.integer("axis", axis, -w.ndim, w.ndim - 1))

@@ -188,6 +188,18 @@ def test_the_layer_computes_what_it_computes_by_itself(change, when):
     torch.testing.assert_close(*(torch.autograd.grad(y.sin().sum(), inputs) for y in results))
 
 
+@pytest.mark.parametrize("trained", [True, False])
+def test_an_assigned_weight_keeps_whether_it_learns(trained):
+    """It may be that of an embedding, which this must not freeze."""
+    module, x = adapter()
+    weight = nn.Parameter(torch.randn(5, 16, dtype=F64), requires_grad=trained)
+    module.weight = weight
+    assert module.linear.weight is weight
+    assert weight.requires_grad is trained
+    module(x).sum().backward()
+    assert (weight.grad is not None) is trained
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the resident memory from /proc")
 def test_training_takes_little_more_memory_than_the_frozen_layer(run_script):
     # The turned tokens and their gradient, one after the other in the place of the gradient of the tokens. Blocks of
@@ -335,6 +347,33 @@ def test_a_layer_of_half_precision(half):
     assert module.reflections.grad.dtype == torch.float32
     module.merge()
     torch.testing.assert_close(module(x), y, atol=0.1, rtol=0.1)
+
+
+def transposed_layer():
+    """``Conv1D`` of transformers."""
+    return pytest.importorskip("transformers.pytorch_utils").Conv1D(5, 16)
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("wide", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [(lambda: nn.Linear(16, 5), (3, 16)), (lambda: nn.Conv2d(16, 5, 1), (16, 2, 2)), (transposed_layer, (3, 16))],
+    ids=["linear", "convolution", "transposed"],
+)
+def test_a_half_layer_takes_inputs_of_its_type_alone_except_under_autocast(make, shape, wide, half):
+    module = ht.OrthogonalAdapter(make().to(half), num_reflections=4)
+    with pytest.raises(TypeError, match=rf"^input has dtype {wide} but the layer has dtype {half}$"):
+        module(torch.ones(shape, dtype=wide))
+    if wide is torch.float32:
+        with torch.autocast("cpu", dtype=half):
+            assert module(torch.ones(shape)).dtype is half
+
+
+def test_a_layer_that_converts_its_inputs_is_asked_with_any_type():
+    module = ht.OrthogonalAdapter(nn.Linear(16, 5), num_reflections=4)
+    module.linear.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
+    assert module(torch.ones(3, 16, dtype=torch.bfloat16)).dtype is torch.float32
 
 
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])

@@ -240,6 +240,33 @@ def test_a_model_says_why_it_is_not_adapted():
     assert all(p.requires_grad for p in model.parameters())
 
 
+def test_lazy_layers_have_to_be_called_before():
+    model = nn.Sequential(nn.Linear(8, 8), nn.LazyLinear(4))
+    for names in ("0", "1"):
+        with pytest.raises(TypeError, match=r"^1\.weight is lazy and has no size yet: call the model once before$"):
+            ht.adapt(model, names, num_reflections=2)
+    assert all(p.requires_grad for p in model.parameters())
+    model(torch.ones(3, 8))
+    assert ht.adapt(model, "1", num_reflections=2) == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (3, "names is an int, expected a str or an iterable of str"),
+        (None, "names is None, expected a str or an iterable of str"),
+        (["0", 2], "names contains an int, expected a str"),
+        (b"0", "names contains an int, expected a str"),
+    ],
+    ids=str,
+)
+def test_names_of_other_types_are_refused(names, message):
+    model = linear_layers()
+    with pytest.raises(TypeError, match=f"^{message}$"):
+        ht.adapt(model, names, num_reflections=2)
+    assert all(p.requires_grad for p in model.parameters())
+
+
 def test_adapting_twice_is_said():
     model = linear_layers()
     ht.adapt(model, "0", num_reflections=2)
@@ -266,8 +293,14 @@ def test_what_does_not_fit_the_adapters_is_refused():
     model = nn.Sequential(ht.OrthogonalAdapter(nn.Linear(8, 5), 2))
     with pytest.raises(ValueError, match=r"lacks \['0'\] and also has \['1'\]"):
         ht.load_adapter_state(model, {"1": torch.ones(8, 2)})
+    with pytest.raises(ValueError, match=r"lacks \['0'\] and also has \[1, 'a'\]"):
+        ht.load_adapter_state(model, {1: torch.ones(8, 2), "a": torch.ones(8, 2)})
     with pytest.raises(ValueError, match=r"of 0 have shape \(8, 4\), expected \(8, 2\)"):
         ht.load_adapter_state(model, {"0": torch.ones(8, 4)})
+    with pytest.raises(TypeError, match=r"^state\['0'\] is a numpy\.ndarray, expected a torch\.Tensor$"):
+        ht.load_adapter_state(model, {"0": torch.ones(8, 2).numpy()})
+    with pytest.raises(TypeError, match=r"^state is a list, expected a mapping from names of layers to tensors$"):
+        ht.load_adapter_state(model, [torch.ones(8, 2)])
     model[0].merge()
     with pytest.raises(RuntimeError, match="unmerge it first"):
         ht.load_adapter_state(model, {"0": torch.ones(8, 2)})

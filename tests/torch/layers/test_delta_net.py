@@ -182,3 +182,27 @@ def test_wrong_states_of_a_step_are_named():
         layer.step(x[:2], state)
     with pytest.raises(ValueError, match=r"state\.recurrent has shape \(3, 2, 6, 5\), expected \(3, 2, 6, 6\)"):
         layer.step(x, state._replace(recurrent=state.recurrent[..., 1:]))
+    for name, t in state._asdict().items():
+        for wrong, message in (
+            (None, "is None, expected a torch.Tensor"),
+            (t.double(), "has dtype torch.float64 but the layer has dtype torch.float32"),
+            (t.to("meta"), "is on meta but the layer is on cpu"),
+        ):
+            with pytest.raises(TypeError, match=rf"^state\.{name} {message}$"):
+                layer.step(x, state._replace(**{name: wrong}))
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("of_state", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_states_of_half_types_and_float32_go_on_in_each_other(kind, of_state):
+    torch.manual_seed(0)
+    layer, x = ht.DeltaNet(16, 2).to(kind), torch.randn(2, 10, 16).to(kind)
+    _, state = layer.step(x[:, :6])
+    y, after = layer.step(x[:, 6:], state._make(t.to(of_state) for t in state))
+    assert y.dtype is after.inputs.dtype is kind
+    torch.testing.assert_close(y, layer(x)[:, 6:], rtol=1e-2, atol=1e-2)
+
+
+def test_nothing_to_map_over():
+    layer, none = ht.DeltaNet(12, 2), torch.zeros(0, 2, 5, 12)
+    assert torch.func.vmap(layer)(none).shape == none.shape

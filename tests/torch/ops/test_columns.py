@@ -123,6 +123,23 @@ def test_mistakes_are_named():
         ht.ormqr(torch.ones(3, 3), torch.ones(3), torch.ones(2, 2))
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda a, tau: ht.householder_product(a, tau.double()), "tau has dtype torch.float64 but input has dtype"),
+        (lambda a, tau: ht.householder_product(a, tau.to("meta")), "tau is on meta but input is on cpu"),
+        (lambda a, tau: ht.householder_product(a.int(), tau), "input has dtype torch.int32, expected one of"),
+        (lambda a, tau: ht.householder_product(a.numpy(), tau), "input is a numpy.ndarray, expected a torch.Tensor"),
+        (lambda a, _: ht.householder_product(a, None), "tau is None, expected a torch.Tensor"),
+        (lambda a, tau: ht.ormqr(a, tau, a.double()), "other has dtype torch.float64 but input has dtype"),
+        (lambda a, tau: ht.ormqr(a, tau, None), "other is None, expected a torch.Tensor"),
+    ],
+)
+def test_arguments_have_the_names_that_torch_gives_them(call, message):
+    with pytest.raises(TypeError, match=f"^{message}"):
+        call(torch.ones(3, 3), torch.ones(3))
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("lead", [(), (2,), (0,)])
 def test_an_empty_tau_keeps_the_graph(lead, dtype):

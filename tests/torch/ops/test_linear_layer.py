@@ -152,6 +152,17 @@ def test_mapped_calls_are_calls_one_by_one(maps_weights):
     compare_maps(partial(gated_norm, epsilon=1e-3, silu=True), given, dims)
 
 
+def test_nothing_to_map_over():
+    for function, operands in (
+        (partial(causal_convolution, silu=True), convolution_operands()),
+        (partial(gated_norm, epsilon=1e-3, silu=True), norm_operands()),
+    ):
+        loss = torch.func.grad(lambda *tensors, function=function: function(*tensors).sum(), (0, 1, 2))
+        none, dims = [operands[0][None][:0], *operands[1:]], (0, None, None)
+        assert torch.func.vmap(function, dims)(*none).shape == none[0].shape
+        assert [g.shape for g in torch.func.vmap(loss, dims)(*none)] == [(0, *t.shape) for t in operands]
+
+
 def compare_maps(function, given, dims):
     def both(*tensors):
         y, pull_back = torch.func.vjp(function, *tensors)

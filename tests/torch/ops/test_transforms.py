@@ -210,9 +210,30 @@ def test_maps_of_maps_are_one_native_call(native_calls):
     torch.testing.assert_close(found[:, 0], expected[:, 0])
 
 
-def test_nothing_to_map_over():
-    us, x = torch.randn(0, 4, 2), torch.randn(5, 3, 4)
-    assert torch.func.vmap(lambda u: ht.rnn(u, x)[0], randomness="error")(us).shape == (0, 5, 3, 4)
+@cases
+@pytest.mark.parametrize("which", ["first", "second", "all"])
+def test_nothing_to_map_over(function, inputs, which):
+    inputs = detached(inputs)
+    mapped = {"first": [0], "second": [min(1, len(inputs) - 1)], "all": range(len(inputs))}[which]
+    in_dims = tuple(t.dim() - 1 if i in mapped else None for i, t in enumerate(inputs))
+    none = [t if d is None else t.unsqueeze(d).narrow(d, 0, 0) for t, d in zip(inputs, in_dims, strict=True)]
+    everything = tuple(range(len(inputs)))
+
+    def loss(*inputs):
+        return function(*inputs).abs().square().sum()
+
+    assert vmap(function, in_dims)(*none).shape == (0, *function(*inputs).shape)
+    gradients = vmap(grad(loss, everything), in_dims)(*none)
+    assert [g.shape for g in gradients] == [(0, *t.shape) for t in inputs]
+    of_all = grad(lambda *inputs: vmap(loss, in_dims)(*inputs).sum(), everything)(*none)
+    assert [g.shape for g in of_all] == [t.shape for t in none]
+    assert not any(g.any() for g in of_all)
+
+
+def test_nothing_to_map_over_inside_a_map():
+    u, xs = problem(4, 2, 0, 5, 2)
+    found = vmap(lambda u: vmap(lambda x: ht.rnn(u, x)[0])(xs))(torch.stack([u, -u]))
+    assert found.shape == (2, 0, 5, 2, 4)
 
 
 def test_an_ensemble_does_not_depend_on_the_number_of_threads():

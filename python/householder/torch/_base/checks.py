@@ -73,23 +73,23 @@ def _meant(options: Iterable[str], known: Collection[str]) -> str:
     return f", did you mean {near[0]!r}?" if near else ""
 
 
-def operands(u: ArrayLike, **others: Argument) -> torch.dtype:
+def operands(u: ArrayLike, of: str = "u", /, **others: Argument) -> torch.dtype:
     """Check that the tensors can be computed with; return the dtype to compute in.
 
-    All share the dtype of ``u``. Half types may come with a float32 ``u``, and float32 with a half ``u`` under
-    autocast. A half ``u`` is computed with in float32.
+    All share the dtype of ``u``, which messages call ``of``. Half types may come with a float32 ``u``, and float32
+    with a half ``u`` under autocast. A half ``u`` is computed with in float32.
     """
-    tensor("u", u)
+    tensor(of, u)
     dtype, device = u.dtype, u.device
     compute = COMPUTE_TYPE.get(dtype)
     if compute is None:
-        raise TypeError(f"u has dtype {dtype}, expected one of {', '.join(map(str, COMPUTE_TYPE))}")
+        raise TypeError(f"{of} has dtype {dtype}, expected one of {', '.join(map(str, COMPUTE_TYPE))}")
     for name, other in others.items():
         if other is None:
             continue
         tensor(name, other)
         if other.dtype is not dtype or other.device != device:
-            _mixed(name, other, "u", u)
+            _mixed(name, other, of, u)
     return compute
 
 
@@ -125,15 +125,16 @@ def channels(name: str, value: Argument, u: Tensor) -> None:
         raise ValueError(f"{name} has shape {tuple(value.shape)}, expected (..., {len(u)}, height, width)")
 
 
-def of_linear(name: str, value: Tensor, weight: Tensor) -> None:
+def of_linear(name: str, value: Argument, weight: Tensor) -> None:
     """Check that ``torch.nn.Linear`` with this weight takes a tensor: without autocast, of its dtype only."""
     of_device(name, value, weight)
     if value.dtype is not weight.dtype and not autocast.is_on(value.device):
         raise DtypeError(f"{name} has dtype {value.dtype} but the layer has dtype {weight.dtype}")
 
 
-def of_device(name: str, value: Tensor, parameter: Tensor) -> None:
-    """Check that a tensor is where a layer's parameter is."""
+def of_device(name: str, value: Argument, parameter: Tensor) -> None:
+    """Check that this is a tensor where a layer's parameter is."""
+    tensor(name, value)
     if value.device != parameter.device:
         raise DtypeError(f"{name} is on {value.device} but the layer is on {parameter.device}")
 

@@ -29,8 +29,6 @@ def can_fuse(u: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Return whether this is an ordinary eager training step, for which ``adapted_linear`` suffices."""
     if route() not in NATIVE or not torch.is_grad_enabled() or not x.is_cpu:
         return False
-    if type(weight) not in (Tensor, torch.nn.Parameter):  # quantised weights multiply in their own way
-        return False
     frozen = not weight.requires_grad and (bias is None or not bias.requires_grad)
     fits = u.dtype == x.dtype == weight.dtype and u.dtype in CORE_NAME
     return frozen and fits and not autocast.is_on(x.device)

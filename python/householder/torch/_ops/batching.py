@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -10,11 +11,38 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from householder.torch._ops.operation import BackwardArguments, Inputs, OptionalTensor, Pulled, Results, VmapInfo
+    from householder._base.types import AnyFunction
+    from householder.torch._ops.operation import (
+        BackwardArguments,
+        Inputs,
+        OperatorArgument,
+        OptionalTensor,
+        Pulled,
+        Results,
+        VmapInfo,
+    )
 
     AxisOrNone = Any
     """An axis of a tensor; anything where the tensor is None."""
     TensorsT = TypeVar("TensorsT", bound=tuple[Any, ...])
+
+
+def of_any_size(rule: AnyFunction) -> AnyFunction:
+    """Let an operator's rule map over nothing, too: as over one index of zeros, which the results then lose."""
+
+    @wraps(rule)
+    def mapped(info: VmapInfo, dims: Sequence[AxisOrNone], *arguments: OperatorArgument) -> Results:
+        if info.batch_size:
+            return rule(info, dims, *arguments)
+        pairs = zip(arguments, dims, strict=True)
+        one = [a.sum(dim, keepdim=True) if isinstance(dim, int) else a for a, dim in pairs]
+        results, places = rule(info._replace(batch_size=1), dims, *one)
+        if isinstance(results, Tensor):
+            return results.narrow(places, 0, 0), places
+        pairs = zip(results, places, strict=True)
+        return tuple(t if place is None else t.narrow(place, 0, 0) for t, place in pairs), places
+
+    return mapped
 
 
 def leading(info: VmapInfo, t: Tensor | None, dim: int | None) -> OptionalTensor:

@@ -12,6 +12,7 @@ from householder._base import torch_library
 from householder.torch._base.expressions import EXPORTED, LIBRARY
 from householder.torch._base.layout import ordinary
 from householder.torch._base.undocumented import is_forward_mode
+from householder.torch._ops.batching import of_any_size
 from householder.torch._ops.derivatives import gradients_in_operations
 from householder.torch._ops.devices import lacks_kernel, launch
 from householder.torch._ops.memory import room_for
@@ -226,7 +227,7 @@ def _define(
         if key != "CPU" or not torch_library.is_loaded():
             _library.impl(name, kernel, key)
     torch.library.register_fake(f"householder::{name}", without_numbers, lib=_library)
-    torch.library.register_vmap(f"householder::{name}", vmap, lib=_library)
+    torch.library.register_vmap(f"householder::{name}", of_any_size(vmap), lib=_library)
     backward, setup_context = autograd
     checked: Any = _Checked()
     torch.library.register_autograd(f"householder::{name}", backward, setup_context=setup_context, lib=checked)

@@ -51,6 +51,9 @@ class VmapInfo(Protocol):
     def batch_size(self) -> int:
         """The size of the mapped axis."""
 
+    def _replace(self, *, batch_size: int) -> VmapInfo:
+        """Tell another size."""
+
 
 class NothingSaved(NamedTuple):
     """Nothing: the backward pass needs the inputs alone."""

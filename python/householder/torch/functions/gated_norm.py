@@ -32,7 +32,7 @@ def gated_norm(x: Tensor, z: Tensor, weight: Tensor, *, epsilon: float, silu: bo
     Tensor, shape (..., W)
         In the dtype of ``x``.
     """
-    x_rows, z_rows = (t.reshape(-1, t.shape[-1]) for t in (x, z))
+    x_rows, z_rows = (t.reshape(t.shape[:-1].numel(), t.shape[-1]) for t in (x, z))
     inputs = _ops.gated_norm.GatedNormInputs(x_rows, z_rows, checks.cast(weight, compute_type(x.dtype)))
     y: Tensor = _ops.gated_norm.operator(inputs, _ops.gated_norm.GatedNormOptions(epsilon, silu))
     return y.reshape(x.shape)

@@ -108,7 +108,8 @@ def ormqr(
     True
     """
     k = _reflectors(input, tau)
-    checks.operands(input, other=other)
+    checks.tensor("other", other)
+    checks.operands(input, "input", other=other)
     left, transpose = validate.flag("left", left), validate.flag("transpose", transpose)
     size = input.shape[-2]
     if other.dim() != input.dim() or other.shape[:-2] != input.shape[:-2] or other.shape[-2 if left else -1] != size:
@@ -144,9 +145,8 @@ def _zero(input: Tensor, tau: Tensor) -> Tensor:  # noqa: A002
 
 def _reflectors(input: Tensor, tau: Tensor) -> int:  # noqa: A002
     """Check the vectors and their ``tau``; return how many there are."""
-    compute = checks.operands(input, tau=tau)
-    if tau is None:
-        checks.tensor("tau", tau)
+    compute = checks.operands(input, "input", tau=tau)
+    checks.tensor("tau", tau)
     if compute is not input.dtype:
         raise TypeError(f"input has dtype {input.dtype}, expected one that LAPACK has: convert it to {compute}")
     if input.dim() < 2:

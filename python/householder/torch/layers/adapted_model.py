@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from householder.torch._base import checks
 from householder.torch.layers.adapter import OrthogonalAdapter, is_adaptable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator
 
     from householder._base.types import Argument
 
@@ -52,7 +53,7 @@ def adapt(model: nn.Module, names: str | Iterable[str], num_reflections: int = 8
         There is no pattern, or one matches no layer that can be adapted, or all its layers have adapters already. As
         for :class:`OrthogonalAdapter`, whose errors name the layer. The model then keeps its layers.
     TypeError
-        A layer is complex.
+        ``names`` are not strings, a layer is complex, or a parameter is lazy and has no size yet.
 
     Examples
     --------
@@ -63,9 +64,10 @@ def adapt(model: nn.Module, names: str | Iterable[str], num_reflections: int = 8
     ['linear1', 'linear2']
     """
     checks.module("model", model)
-    patterns = [names] if isinstance(names, str) else list(names)
-    if not patterns:
-        raise ValueError("names is empty, expected at least one pattern for the names of layers")
+    patterns = _patterns(names)
+    for name, p in model.named_parameters():
+        if isinstance(p, nn.UninitializedParameter):
+            raise TypeError(f"{name} is lazy and has no size yet: call the model once before")
     inside = {id(module.linear) for module in model.modules() if isinstance(module, OrthogonalAdapter)}
     layers: dict[str, nn.Module] = {}
     for pattern in patterns:
@@ -143,7 +145,7 @@ def load_adapter_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     ValueError
         Names or shapes differ.
     TypeError
-        Reflections are complex.
+        ``state`` is no mapping, or its values are not real tensors.
     RuntimeError
         An adapter is merged.
 
@@ -155,14 +157,17 @@ def load_adapter_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     >>> ht.load_adapter_state(model, {"0": torch.randn(16, 2)})
     """
     adapters = dict(_adapters(model))
+    if not isinstance(state, Mapping):
+        raise TypeError(f"state is {checks.kind_of(state)}, expected a mapping from names of layers to tensors")
     if adapters.keys() != state.keys():
         raise ValueError(
             f"adapters and state differ: the state lacks {sorted(adapters.keys() - state.keys())} "
-            f"and also has {sorted(state.keys() - adapters.keys())}"
+            f"and also has {sorted(state.keys() - adapters.keys(), key=str)}"
         )
     for name, adapter in adapters.items():
         if adapter.merged:
             raise RuntimeError(f"the adapter {name} is merged into its layer's weight: unmerge it first")
+        checks.tensor(f"state[{name!r}]", state[name])
         if adapter.reflections.shape != state[name].shape:
             shapes = tuple(state[name].shape), tuple(adapter.reflections.shape)
             raise ValueError(f"reflections of {name} have shape {shapes[0]}, expected {shapes[1]}")
@@ -229,6 +234,19 @@ def _save_pretrained(model: Any, *args: Argument, **options: Argument) -> Any:
             stacklevel=2,
         )
     return type(model).save_pretrained(model, *args, **options)
+
+
+def _patterns(names: str | Iterable[str]) -> list[str]:
+    """Return at least one pattern."""
+    if not isinstance(names, Iterable):
+        raise TypeError(f"names is {checks.kind_of(names)}, expected a str or an iterable of str")
+    patterns = [names] if isinstance(names, str) else list(names)
+    for pattern in patterns:
+        if not isinstance(pattern, str):
+            raise TypeError(f"names contains {checks.kind_of(pattern)}, expected a str")
+    if not patterns:
+        raise ValueError("names is empty, expected at least one pattern for the names of layers")
+    return patterns
 
 
 def _matches(name: str, pattern: str) -> bool:

@@ -30,8 +30,8 @@ class OrthogonalAdapter(base.Layer):
     Parameters
     ----------
     linear : nn.Linear, nn.Conv2d or transformers' Conv1D
-        The layer. Its parameters are frozen and not copied. n is its ``in_features``. A convolution must have 1 x 1
-        kernels and one group; n is its number of channels.
+        The layer. Its present parameters are frozen and not copied. n is its ``in_features``. A convolution must have
+        1 x 1 kernels and one group; n is its number of channels.
     num_reflections : int
         m, even and less than n. On a square layer, the adapter trains about as many numbers as a low-rank adapter of
         rank ``m / 2``. More reflections rotate inputs in more directions, at proportional cost.
@@ -48,14 +48,14 @@ class OrthogonalAdapter(base.Layer):
     weight : Tensor, shape of the layer's weight
         The weight of layer and reflections together, computed at each access unless merged. It serves modules that read
         their layers' weights, such as ``nn.MultiheadAttention``. An assigned parameter becomes the layer's own, for
-        example when embeddings are tied.
+        example when embeddings are tied. It keeps its ``requires_grad``, because the embedding may be trained.
     bias, in_features, out_features
         As in ``linear``.
 
     Raises
     ------
     TypeError
-        ``linear`` is another module, or complex.
+        ``linear`` is another module, complex, or lazy and not yet called.
     ValueError
         The number of reflections is odd or out of range, or a convolution does more than multiply channels.
 
@@ -80,6 +80,8 @@ class OrthogonalAdapter(base.Layer):
         if not is_adaptable(linear):
             raise TypeError(f"linear is {checks.kind_of(linear)}, expected an nn.Linear, nn.Conv2d or Conv1D")
         weight: Any = linear.weight
+        if isinstance(weight, nn.UninitializedParameter):
+            raise TypeError("linear is lazy and has no size yet: call it once before")
         if weight.is_complex():
             raise TypeError(f"linear has dtype {weight.dtype}, expected a real layer")
         if isinstance(linear, nn.Conv2d) and (set(linear.kernel_size) != {1} or linear.groups != 1):
@@ -123,12 +125,16 @@ class OrthogonalAdapter(base.Layer):
         output: Tensor
         if self.merged:
             output = linear(input)
-        elif isinstance(linear, nn.Conv2d):
+            return output
+        is_plain = _is_plain(linear)
+        if is_plain:
+            checks.of_linear("input", input, linear.weight)
+        if isinstance(linear, nn.Conv2d):
             checks.channels("input", input, u)
             output = linear(apply(u, input.movedim(-3, -1), method=self.method).movedim(-1, -3))
         else:
             checks.vectors("input", input, u, len(u))
-            if _is_plain(linear) and can_fuse(u, input, linear.weight, linear.bias):
+            if is_plain and isinstance(linear, nn.Linear) and can_fuse(u, input, linear.weight, linear.bias):
                 output = adapted_linear(u, input, linear.weight, linear.bias, self.method)
             else:
                 output = linear(apply(u, input, method=self.method))
@@ -281,4 +287,7 @@ def _sizes(linear: Any) -> tuple[int, int]:
 
 def _is_plain(linear: nn.Module) -> bool:
     """Return whether the layer only computes its function: no subclass, no hook, no replaced ``forward``."""
-    return type(linear) is nn.Linear and "forward" not in linear.__dict__ and not undocumented.has_hooks(linear)
+    is_known = type(linear) in (nn.Linear, nn.Conv2d) or _is_transposed(linear)
+    if not is_known or "forward" in linear.__dict__ or undocumented.has_hooks(linear):
+        return False
+    return type(linear.weight) in (Tensor, nn.Parameter)  # quantised weights multiply in their own way

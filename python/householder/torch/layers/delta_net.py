@@ -12,7 +12,7 @@ from torch.nn import functional as F  # noqa: N812
 from householder._base import spec, validate
 from householder.torch._base import checks
 from householder.torch.functions.convolution import causal_convolution
-from householder.torch.functions.delta import delta_rule
+from householder.torch.functions.delta import checked_type, delta_rule
 from householder.torch.layers import base
 
 if TYPE_CHECKING:
@@ -119,7 +119,10 @@ class DeltaNet(nn.Module):
         self.key_width = self.hidden_size // self.num_heads
         value_width = self.key_width * validate.number("expand_v", expand_v)
         if not 1 <= value_width < spec.MOST:
-            raise ValueError(f"expand_v is {expand_v}, expected values of at least one number")
+            raise ValueError(
+                f"expand_v is {expand_v}, which makes values of {value_width:g} numbers, "
+                f"expected at least 1 and less than {spec.MOST}"
+            )
         self.value_width = floor(value_width)
         keys, values = self.num_heads * self.key_width, self.num_heads * self.value_width
         self.widths = [keys, self.num_householder * keys, self.num_householder * values]
@@ -186,7 +189,7 @@ class DeltaNet(nn.Module):
         Raises
         ------
         TypeError
-            Not tensors, not a DeltaState, or not integers.
+            Not tensors, not a DeltaState, or not integers; or the dtype or device of a state is not the layer's.
         ValueError
             A shape is not as expected, or numbers of tokens do not increase from 0 to T.
 
@@ -252,9 +255,10 @@ class DeltaNet(nn.Module):
         if not isinstance(state, DeltaState):
             raise TypeError(f"state is {checks.kind_of(state)}, expected a DeltaState, as a step returns it")
         inputs, recurrent = state
+        checked_type("the layer", projected, {"state.inputs": inputs, "state.recurrent": recurrent}, {})
         checks.shape("state.inputs", inputs, earlier)
         checks.shape("state.recurrent", recurrent, (earlier[0], self.num_heads, self.key_width, self.value_width))
-        return torch.cat([inputs, projected], 1), recurrent
+        return torch.cat([inputs.to(projected.dtype), projected], 1), recurrent
 
     def _state(self, inputs: Tensor, tokens: int, recurrent: Tensor) -> DeltaState:
         """Return the state after so many tokens, which keeps no memory of other tokens."""
