@@ -3,7 +3,7 @@
 import json
 import re
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -19,7 +19,7 @@ from householder_experiments import session
 from householder_experiments.catalogue import model_title
 from householder_experiments.checks import check_all
 from householder_experiments.curves import find_runs, read_curves
-from householder_experiments.experiment import Change, Experiment, apply_change, parse_experiment
+from householder_experiments.experiment import Change, Experiment
 from householder_experiments.figures import box_plot, learning_curves, over_values
 from householder_experiments.files import inside, write_text
 from householder_experiments.launch import Job, launch
@@ -89,6 +89,7 @@ def train(options: Namespace) -> int:
 def compare(options: Namespace) -> int:
     """Train as the command line says; return the exit status."""
     directory, over, experiments = _resumed(options) if options.resume else asked_grid(options)
+    _check_rows(over, experiments)
     check_all(experiments.values())
     directory = session.real(directory)
     with claimed(directory, experiments, not options.resume):
@@ -143,13 +144,13 @@ def _report(directory: Path, over: list[str], groups: dict[Values, list[Outcome]
 
 
 def values_of(experiment: Experiment, over: Iterable[str]) -> Values:
-    """Return an experiment's values of the named settings."""
+    """Return an experiment's values of the named settings, lists and groups of settings as text."""
     values = []
     for name in over:
         node: Any = experiment.model_dump(mode="json")
         for key in name.split("."):
             node = node.get(key) if isinstance(node, dict) else None
-        values.append((name, node))
+        values.append((name, node if isinstance(node, Hashable) else str(node)))
     return tuple(values)
 
 
@@ -235,9 +236,9 @@ def summary_table(rows: Iterable[Summary], outcome: Outcome, width: int) -> Tabl
 
 def asked_grid(options: Namespace) -> tuple[Path, list[str], dict[str, Experiment]]:
     """Return where a new comparison goes, the settings that it varies, and its experiments by their folders."""
-    experiment, over = asked(options), [_split(each) for each in options.over or ()]
-    directory = options.output or default_directory(experiment)
-    experiments = _grid(experiment, options.seeds or _SEEDS, over)
+    over = [_split(each) for each in options.over or ()]
+    experiments = _grid(options, over)
+    directory = options.output or default_directory(next(iter(experiments.values())))
     return directory, [name for name, _ in over], experiments
 
 
@@ -245,27 +246,43 @@ def _split(over: str) -> tuple[str, list[str]]:
     name, equals, values = over.partition("=")
     if not (name and equals and values):
         raise UserError(f"--over {over!r}: expected NAME=A,B, such as task.length=30,60")
+    if name == "seed":
+        raise UserError("--over seed: --seed and --seeds choose the seeds")
     return name, values.split(",")
 
 
-def _grid(experiment: Experiment, seeds: int, over: Iterable[tuple[str, list[str]]]) -> dict[str, Experiment]:
+def _grid(options: Namespace, over: Iterable[tuple[str, list[str]]]) -> dict[str, Experiment]:
     """Return the experiment for each seed and each combination of values, by the folder it goes to."""
-    axes = [[(name, value) for value in values] for name, values in over]
+    axes = [[Change(f"{name}={value}", "--over") for value in values] for name, values in over]
+    combinations = [(changes, asked(options, changes)) for changes in product(*axes)]
     experiments = {}
-    for seed in range(experiment.seed, experiment.seed + seeds):
-        for settings in product(*axes):
-            raw = experiment.model_dump(mode="json") | {"seed": seed}
+    for number in range(options.seeds or _SEEDS):
+        for changes, experiment in combinations:
+            seed = experiment.seed + number
             folder = f"{SEED_FOLDER}{seed}"
-            changes = [Change(f"{name}={value}", "--over") for name, value in settings]
-            for change in changes:
-                apply_change(raw, change)
-            for name, value in settings:
+            for name, _, value in (change.text.partition("=") for change in changes):
                 folder += f"-{name.rpartition('.')[2]}-{value}"
             folder = re.sub(r"[^A-Za-z0-9_.=+-]", "_", folder)[:100]
             if folder in experiments:
                 raise UserError(f"--over: two values share the folder {folder}")
-            experiments[folder] = parse_experiment(raw, "--over", changes)
+            experiments[folder] = experiment.model_copy(update={"seed": seed})
     return experiments
+
+
+def _check_rows(over: Iterable[str], experiments: Mapping[str, Experiment]) -> None:
+    """Refuse runs that the table would count as several of the same values, or whose values it could not show."""
+    models = next(iter(experiments.values())).models
+    for name in over:
+        first, _, rest = name.partition(".")
+        if first == "models" and rest and (model := rest.partition(".")[0]) not in models:
+            raise UserError(f"--over {name}: {model} is not compared, so no table shows its values: add it to --models")
+    rows: dict[Values, str] = {}
+    for folder, experiment in experiments.items():
+        values = ("seed", experiment.seed), *values_of(experiment, over)
+        other = rows.setdefault(values, folder)
+        if over and other != folder:
+            both = ", ".join(f"{name}={value}" for name, value in values)
+            raise UserError(f"{other} and {folder} would both have {both}: give each run values of its own")
 
 
 def _resumed(options: Namespace) -> tuple[Path, list[str], dict[str, Experiment]]:

@@ -73,7 +73,7 @@ class Measurement:
 
 def cost(options: Namespace) -> int:
     """Measure as the command line says; return the exit status."""
-    kinds = list(CLAIMS) if options.models is None else options.models.split(",")
+    kinds = list(CLAIMS) if options.models is None else list(dict.fromkeys(options.models.split(",")))
     if unknown := [kind for kind in kinds if kind not in CLAIMS]:
         raise UserError(f"unknown model {unknown[0]!r}: there are {', '.join(CLAIMS)}{nearest(unknown[0], CLAIMS)}")
     torch.set_num_threads(1)

@@ -42,17 +42,21 @@ class Curves:
 def find_runs(directories: Iterable[Path]) -> list[RunFolder]:
     """Return the runs in directories, each of which is a run or holds the runs of a comparison.
 
+    A run that is reached twice counts once.
+
     Raises
     ------
     UserError
         If a directory holds no run, or the runs are of different tasks.
     """
-    runs: list[RunFolder] = []
+    found: dict[Path, Path] = {}
     for directory in directories:
         paths = [directory / CONFIG] if is_there(directory / CONFIG) else sorted(directory.glob(f"*/{CONFIG}"))
         if not paths:
             raise UserError(f"{directory} holds no run: there is no {CONFIG}")
-        runs += [RunFolder(path.parent, saved_experiment(path)) for path in paths]
+        for path in paths:
+            found.setdefault(path.parent.resolve(), path)
+    runs = [RunFolder(path.parent, saved_experiment(path)) for path in found.values()]
     kinds = {run.experiment.task.kind for run in runs}
     if len(kinds) > 1:
         raise UserError(f"the runs are of different tasks: {', '.join(sorted(kinds))}")

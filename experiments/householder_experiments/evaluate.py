@@ -27,16 +27,16 @@ def evaluate(options: Namespace) -> int:
         experiment = validated(raw, CONFIG, [change])
     if options.models is not None:
         experiment = experiment.only(options.models.split(","))
-    torch.set_default_dtype(torch.float64 if experiment.precision == "64-true" else torch.float32)
-    task = experiment.task.load()
-    part: JudgedOn = options.part or task.judged_on
-    rows = [
-        (
-            name,
-            *measured(load_trained(options.run, name, options.weights), task, batches(experiment, task, part)),
-        )
-        for name in experiment.models
-    ]
+    with experiment.default_dtype():
+        task = experiment.task.load()
+        part: JudgedOn = options.part or task.judged_on
+        rows = [
+            (
+                name,
+                *measured(load_trained(options.run, name, options.weights), task, batches(experiment, task, part)),
+            )
+            for name in experiment.models
+        ]
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("model")
     for heading in dict.fromkeys((f"{part} loss", f"{part} {metric_title(task.metric)}")):

@@ -2,23 +2,25 @@
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
+import torch
 import yaml
 from pydantic import Field, ValidationError, field_validator
 
 from householder.cli.errors import UserError, nearest
 from householder_experiments.files import HOLDER, LOCK, write_text
-from householder_experiments.models import PACKAGED_MODELS, AnyModel
+from householder_experiments.models import PACKAGED_MODELS, AnyModel, SequenceModel
 from householder_experiments.models.base import Positive
 from householder_experiments.models.rivals import count_parameters, own_settings, resized, rival_settings
 from householder_experiments.outcome import CONFIG, RESULTS
 from householder_experiments.readers import is_there, parse_yaml, read_yaml
 from householder_experiments.settings import CUSTOM, Settings, Unit
-from householder_experiments.tasks import PACKAGED_TASKS, TaskSettings
+from householder_experiments.tasks import PACKAGED_TASKS, Task, TaskSettings
 
 ALL = "all"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -65,6 +67,28 @@ class Experiment(Settings):
             known = f"this experiment has {', '.join(self.models)}{nearest(unknown[0], self.models)}"
             raise UserError(f"unknown model {unknown[0]!r}: {known}")
         return self.model_copy(update={"models": {name: self.models[name] for name in names}})
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of real parameters and states."""
+        return torch.float64 if self.precision == "64-true" else torch.float32
+
+    @contextmanager
+    def default_dtype(self) -> Iterator[None]:
+        """Let torch make tensors in this precision in the ``with`` block."""
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(self.dtype)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)
+
+    def network(self, name: str, task: Task) -> SequenceModel:
+        """Return the network of a model for a task, initialised from torch's current seed."""
+        with self.default_dtype():
+            network = self.models[name].build(task)
+        # For classes that fix a type. Unlike to(dtype), double() leaves complex parameters complex.
+        return network.double() if self.dtype == torch.float64 else network
 
     def save(self, path: Path) -> None:
         """Write the settings as YAML."""

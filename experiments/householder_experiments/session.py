@@ -126,8 +126,16 @@ def _asked_where(options: Namespace, group: Group) -> tuple[Path, Experiment]:
     return options.output or default_directory(experiment), experiment
 
 
-def asked(options: Namespace) -> Experiment:
-    """Return the experiment that a command line asks for: a file's or a packaged one, with some changes."""
+def asked(options: Namespace, varied: Iterable[Change] = ()) -> Experiment:
+    """Return the experiment that a command line asks for: a file's or a packaged one, with some changes.
+
+    Parameters
+    ----------
+    options : Namespace
+        The command line.
+    varied : iterable of Change
+        Further changes, applied last.
+    """
     if options.task is None and options.config is None:
         raise UserError("which task? name one, or a run by --resume RUN (--help lists the tasks)")
     task = options.task or ""
@@ -137,6 +145,7 @@ def asked(options: Namespace) -> Experiment:
     changes += [] if options.epochs is None else [Change(f"epochs={options.epochs}", "--epochs")]
     changes += [] if options.seed is None else [Change(f"seed={options.seed}", "--seed")]
     changes += [Change(f"task.kind={json.dumps(task)}", "TASK")] if is_custom and not options.config else []
+    changes += varied
     path = options.config or packaged_config(OWN_TASK if is_custom else task)
     models = None if options.models is None else options.models.split(",")
     experiment = load_experiment(path, changes, models, full=bool(options.full))

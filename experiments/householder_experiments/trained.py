@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
-import torch
-
 from householder.cli.errors import UserError, nearest
 from householder_experiments.checkpoint import NAME, Interface, load_checkpoint
 from householder_experiments.experiment import Experiment, saved_experiment
@@ -37,8 +35,7 @@ def load_trained(run: str | Path, model: str | None = None, weights: Weights = "
     try:
         task = cast("Task", Interface(**checkpoint["task"]))
         parameters = (weights == "best" and checkpoint["state"]["best"]) or checkpoint["model"]
-        network = experiment.models[model].build(task)
-        network.to(torch.float64 if experiment.precision == "64-true" else torch.float32)
+        network = experiment.network(model, task)
         network.load_state_dict(parameters)
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise UserError(f"{directory / model / NAME} does not fit model {model!r} of {directory / CONFIG}") from error

@@ -99,7 +99,7 @@ class Run:
         group = group or Group()
         directory.mkdir(parents=True, exist_ok=True)
         torch.set_num_threads(experiment.threads)
-        torch.set_default_dtype(torch.float64 if experiment.precision == "64-true" else torch.float32)
+        torch.set_default_dtype(experiment.dtype)
         torch.manual_seed(experiment.seed)
         self.experiment, self.name, self.directory = experiment, name, directory
         self.settings = experiment.models[name]
@@ -107,7 +107,7 @@ class Run:
         self.steps_per_epoch = self.task.steps_per_epoch(experiment.batch_size)
         self.epochs = max(1, round(self.settings.epochs_factor * experiment.epochs))
         self.steps = self.epochs * self.steps_per_epoch
-        self.model = self.settings.build(self.task)
+        self.model = experiment.network(name, self.task)
         optimizer = self.settings.optimizer(self.model)
         self.rates = [group["lr"] for group in optimizer.param_groups]
         self.state = self._restore(optimizer)

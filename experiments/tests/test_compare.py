@@ -10,9 +10,10 @@ import pytest
 from experiments.tests.command import finish, output_of, posix, start, wait_for, wait_for_end_of_group
 from experiments.tests.runs import digits, results
 from householder import cli
+from householder.cli.entry import parser
 from householder.cli.errors import UserError
 from householder_experiments import figures, report
-from householder_experiments.compare import lines_over, summarise
+from householder_experiments.compare import asked_grid, lines_over, summarise, values_of
 from householder_experiments.curves import Curves, find_runs, read_curves
 from householder_experiments.experiment import load_experiment, packaged_config
 from householder_experiments.figures import learning_curves
@@ -79,6 +80,19 @@ def test_plot_draws_comparisons_and_runs(grid, tmp_path, capsys):
     assert "all.svg" in capsys.readouterr().out
     assert "</svg>" in (tmp_path / "all.svg").read_text()
     assert cli.main(["plot", str(directory / "seed-2"), "--output", str(tmp_path / "one.png")]) == 0
+
+
+def test_a_run_that_is_reached_twice_is_drawn_once(grid, tmp_path):
+    directory, _ = grid
+    (tmp_path / "link").symlink_to(directory)
+    runs = find_runs([directory, directory / "seed-2", directory / ".", tmp_path / "link"])
+    assert [run.directory for run in runs] == [directory / "seed-1", directory / "seed-2"]
+
+
+def test_values_that_are_lists_or_groups_of_settings_are_told_apart_as_text():
+    betas, other = (digits(f"models.srnn.betas=[{beta}, 0.9]") for beta in (0.5, 0.8))
+    for name in ("models.srnn.betas", "models.srnn"):
+        assert len({values_of(betas, [name]), values_of(other, [name])}) == 2
 
 
 def test_curves_of_seeds_are_one(grid):
@@ -199,6 +213,21 @@ def test_models_of_the_experiment_stay_as_they_are():
     assert (experiment.models["urnn"].learning_rate, experiment.models["urnn"].hidden_size) == (0.5, 11)
 
 
+def test_rivals_are_sized_for_each_value_as_for_a_changed_setting():
+    def sizes(*arguments):
+        _, _, experiments = asked_grid(
+            parser().parse_args(["compare", "digits", "--models", "ornn,unitary", *arguments])
+        )
+        return {name: experiment.models["unitary"].hidden_size for name, experiment in experiments.items()}
+
+    changed = [sizes("--seeds", "1", "--set", f"models.ornn.num_reflections={m}")["seed-1"] for m in (4, 16)]
+    assert changed[0] < changed[1]
+    varied = sizes("--seeds", "2", "--over", "models.ornn.num_reflections=4,16")
+    assert varied == {
+        f"seed-{seed}-num_reflections-{m}": n for seed in (1, 2) for m, n in zip((4, 16), changed, strict=True)
+    }
+
+
 def test_all_is_every_kind():
     assert set(load_experiment(packaged_config("digits"), (), ["all"]).models) == set(rival_settings())
 
@@ -253,6 +282,24 @@ def test_the_values_of_a_setting_are_points_of_a_line_if_they_are_numbers(values
         (["compare", "digits", "--resume", "begun", "--epochs", "2"], "begun/seed-1 holds no run"),
         (["compare", "audio", "--over", "task.excerp=1,2"], "there is no such setting; did you mean 'excerpt'?"),
         (["compare", "digits", "--over", "models.ornn.num_reflections=16,129"], "models.ornn: num_reflections is 129"),
+        (["compare", "digits", "--over", "seed=5"], "--over seed: --seed and --seeds choose the seeds"),
+        (["compare", "digits", "--over", "epochs=1,1"], "--over: two values share the folder seed-1-epochs-1"),
+        (
+            ["compare", "digits", "--over", "epochs=3,0x3"],
+            "seed-1-epochs-3 and seed-1-epochs-0x3 would both have seed=1, epochs=3: give each run values of its own",
+        ),
+        (
+            ["compare", "digits", "--over", "epochs=1,2", "--over", "epochs=3"],
+            "would both have seed=1, epochs=3, epochs=3",
+        ),
+        (
+            ["compare", "digits", "--models", "srnn", "--over", "models.ornn.num_reflections=4,8"],
+            "ornn is not compared, so no table shows its values: add it to --models",
+        ),
+        (
+            ["compare", "--resume", "varied", "--epochs", "5"],
+            "seed-1-epochs-1 and seed-1-epochs-2 would both have seed=1, epochs=5",
+        ),
         (["comparee"], "did you mean 'compare'?"),
         (["compare", "digits", "--resume", "nowhere"], "nowhere holds no comparison"),
         (["compare", "digits", "--resume", "empty", "--seeds", "2"], "leave out --seeds"),
@@ -282,6 +329,10 @@ def test_mistakes_are_answered_in_one_line(arguments, message, tmp_path, monkeyp
         (tmp_path / folder).mkdir(parents=True)
     digits().save(tmp_path / "idle" / "config.yaml")
     load_experiment(packaged_config("copy")).save(tmp_path / "copying" / "config.yaml")
+    for epochs in (1, 2):
+        (tmp_path / "varied" / f"seed-1-epochs-{epochs}").mkdir(parents=True)
+        digits(f"epochs={epochs}").save(tmp_path / "varied" / f"seed-1-epochs-{epochs}" / "config.yaml")
+    (tmp_path / "varied" / "over.json").write_text('["epochs"]')
     assert message in refusal(*arguments)
 
 

@@ -109,7 +109,7 @@ def test_the_command_leaves_a_table_and_a_figure(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(cost, "LENGTHS", (4, 8))
     monkeypatch.setattr(cost, "MIDDLE_SIZE", 32)
     monkeypatch.setattr(cost, "MIDDLE_LENGTH", 8)
-    assert cli.main(["cost", "--models", "ornn,lie-rnn", "--output", str(tmp_path / "cost")]) == 0
+    assert cli.main(["cost", "--models", "ornn,lie-rnn,ornn", "--output", str(tmp_path / "cost")]) == 0
     out = capsys.readouterr().out
     assert "lie-rnn" in out
     with (tmp_path / "cost" / "cost.csv").open(newline="") as file:

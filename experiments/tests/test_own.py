@@ -16,6 +16,7 @@ from householder.cli.errors import UserError
 from householder_experiments import load
 from householder_experiments.arguments import named_modules
 from householder_experiments.experiment import load_experiment, packaged_config
+from householder_experiments.models import PACKAGED_MODELS
 from householder_experiments.outcome import write_outcomes
 from householder_experiments.own import imported, permitted
 from householder_experiments.session import asked, default_directory, resumed_run
@@ -59,7 +60,19 @@ class Running(torch.nn.Module):
     def forward(self, x):
         states = torch.tanh(self.slope * (x @ self.weight.mT).cumsum(0))
         return states, states[-1:]
+
+
+class Single(Running):
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+        self.float()
 """
+
+
+@pytest.fixture(autouse=True)
+def _precision_as_before():
+    yield
+    torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture
@@ -234,6 +247,36 @@ def test_a_loaded_model_predicts_as_the_trained_one(run):
     assert task.measure(network(batch.inputs), batch.targets).item() == pytest.approx(outcome["metric"])
     assert not network.training
     assert all(torch.equal(a, b) for a, b in zip(network.parameters(), load(run, "srnn").parameters(), strict=True))
+
+
+@pytest.mark.parametrize("precision", ["32-true", "64-true"])
+@pytest.mark.parametrize("kind", PACKAGED_MODELS)
+def test_every_kind_of_model_computes_after_loading_what_it_computed_in_training(kind, precision, tmp_path, call):
+    model = f"models={{{kind}: {{hidden_size: 4, learning_rate: 0.01}}}}"
+    short = "task.length=6", "task.iterations=2", "epochs=1"
+    experiment = load_experiment(packaged_config("addition"), (model, f"precision={precision}", *short))
+    experiment.save(tmp_path / "config.yaml")
+    outcome, run = train(experiment, kind, tmp_path / kind)
+    x = torch.randn(6, 3, 2)  # in the precision of the run, which training has left as the default
+    expected = run.model(x)
+    torch.set_default_dtype(torch.float32)
+    assert torch.equal(load(tmp_path)(x), expected)
+    assert f"{outcome.metric:#.4g}" in call("evaluate", tmp_path)[1]
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_a_class_that_fixes_its_type_has_the_precision_of_the_run(mine):
+    changes = "task.kind='mine:Parity'", "models={Single: {kind: 'mine:Single', hidden_size: 4, learning_rate: 0.01}}"
+    with permitted(["mine"], str(mine)):
+        experiment = load_experiment(packaged_config("own"), (*changes, "epochs=2", "precision=64-true"))
+        experiment.save(mine / "config.yaml")
+        _, whole = train(experiment, "Single", mine / "whole")
+        train(experiment, "Single", mine / "Single", steps=3)
+        train(experiment, "Single", mine / "Single")
+    network = load(mine, imports=["mine"])
+    for found, expected in zip(network.parameters(), whole.model.parameters(), strict=True):
+        assert found.dtype == torch.float64
+        assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("task", ["digits", "audio"])
