@@ -1,5 +1,6 @@
 """Every block of Python in the README and on the site runs, each page from top to bottom as its reader would."""
 
+import importlib
 import json
 import re
 import runpy
@@ -68,6 +69,12 @@ def _my_module(tmp_path_factory):
     sys.path.insert(0, str(folder))
     yield
     sys.path.remove(str(folder))
+
+
+def test_the_task_of_a_page_is_judged_by_data_of_its_own():
+    task = importlib.import_module("my_module").FirstSymbol()
+    parts = [next(task.held_out(part)).targets.tolist() for part in ("validation", "test")]
+    assert len({tuple(part) for part in [*parts, task.batch(500, 1, 0, 0).targets.tolist()]}) == 3
 
 
 def command_lines():
