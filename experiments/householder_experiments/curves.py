@@ -49,14 +49,14 @@ def find_runs(directories: Iterable[Path]) -> list[RunFolder]:
     UserError
         If a directory holds no run, or the runs are of different tasks.
     """
-    found: dict[Path, Path] = {}
+    configs: dict[Path, Path] = {}
     for directory in directories:
         paths = [directory / CONFIG] if is_there(directory / CONFIG) else sorted(directory.glob(f"*/{CONFIG}"))
         if not paths:
             raise UserError(f"{directory} holds no run: there is no {CONFIG}")
         for path in paths:
-            found.setdefault(path.parent.resolve(), path)
-    runs = [RunFolder(path.parent, saved_experiment(path)) for path in found.values()]
+            configs.setdefault(path.parent.resolve(), path)
+    runs = [RunFolder(path.parent, saved_experiment(path)) for path in configs.values()]
     kinds = {run.experiment.task.kind for run in runs}
     if len(kinds) > 1:
         raise UserError(f"the runs are of different tasks: {', '.join(sorted(kinds))}")

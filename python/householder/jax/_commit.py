@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import jax
@@ -73,9 +74,9 @@ def commit(
     options = _ops.delta.DeltaRuleParams(
         1.0, sizes.native[-1], validate.flag("use_qk_l2norm_in_kernel", use_qk_l2norm_in_kernel)
     )
-    if not isinstance(accepted, jax.core.Tracer):
+    with suppress(jax.errors.JAXTypeError):  # traced numbers cannot be checked
         accepted = np.array(validate.accepted(accepted, sizes.batch, sizes.tokens), np.int32)
-    elif not jnp.issubdtype(accepted.dtype, jnp.integer):  # the numbers are not known
+    if not jnp.issubdtype(accepted.dtype, jnp.integer):
         raise TypeError(f"accepted has dtype {accepted.dtype}, expected integers")
     validate.shape("accepted", accepted, (sizes.batch,))
     is_accepted = jnp.arange(sizes.tokens) < jnp.asarray(accepted)[:, None]

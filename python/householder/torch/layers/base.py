@@ -46,7 +46,7 @@ class Layer(tracing.Opaque):
         super()._apply(convert, recurse)  # type: ignore[no-untyped-call]
         return self
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Argument) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: Argument) -> None:
         real = (prefix + name for name, tensor in self.named_parameters(recurse=False) if not tensor.is_complex())
         refused = [key for key in real if key in state_dict and state_dict[key].is_complex()]
         *_, messages = others
