@@ -477,7 +477,7 @@ mod tests {
         let bits = |x: f64| f32_to_float16(rounded_to_odd(x));
         let middle = 1.0 + 2_f64.powi(-11);
         assert_eq!([middle, middle + tiny, middle - tiny].map(bits), [0x3c00, 0x3c01, 0x3c00]);
-        assert_eq!([1e300, -f64::INFINITY, 65519.999_999_999].map(bits), [0x7c00, 0xfc00, 0x7bff]);
+        assert_eq!([1e300, -f64::INFINITY, 65_519.999_999_999].map(bits), [0x7c00, 0xfc00, 0x7bff]);
         assert!(float16_to_f32(bits(f64::NAN)).is_nan() && bits(1e-300) == 0 && bits(-0.0) == 0x8000);
     }
 

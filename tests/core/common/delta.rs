@@ -239,7 +239,7 @@ impl<T: Exponential> Given<T> {
             array[tokens.start * each..tokens.end * each].to_vec()
         };
         Self {
-            sequences: vec![0..tokens.len()],
+            sequences: std::iter::once(0..tokens.len()).collect(),
             q: of(&self.q),
             k: of(&self.k),
             v: of(&self.v),
