@@ -8,8 +8,8 @@ use crate::numbers::scalar::Scalar;
 
 /// A real number with an exponential that loops can be vectorised over.
 pub trait Exponential: Scalar + Real + RealOperations {
-    /// Return `exp x` within a few units in the last place: zero where it would be subnormal, infinity from half of the largest
-    /// power of two on.
+    /// Return `exp x` within a few units in the last place: zero where it would be subnormal, infinity above
+    /// `2^(MAX_EXP - 1/2)`.
     fn exp<S: Simd>(self, s: S) -> Self;
 
     /// Return `1 / (1 + exp(-x))`.

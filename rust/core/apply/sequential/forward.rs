@@ -87,8 +87,8 @@ simd! {
     }
 }
 
-/// [`forward`] of one problem on several threads, with the same bits. Each lays out all panels for vectors of its own, because
-/// panels that another processor has laid out are not in this one's cache: reading them takes as long.
+/// [`forward`] of one problem on several threads, with the same bits. Each lays out all panels for vectors of its own: threads
+/// that shared the panels took longer.
 pub fn forward_on_threads<T: Scalar>(
     context: &mut Context<'_>,
     w: Transform<'_, T>,
