@@ -50,9 +50,9 @@ def xla_handlers() -> dict[str, Any]: ...  # a capsule for each handler of XLA's
 
 @final
 class Saved:
-    """What ``forward``, ``matrix`` and ``rnn_forward`` leave to their backward passes: factors or W, and the tape."""
+    """What ``forward``, ``matrix`` and ``rnn_forward`` leave to their backward passes: factors or W or states, and the tape."""
 
-    is_matrix: bool
+    has_factors: bool
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]: ...
 

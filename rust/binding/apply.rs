@@ -82,7 +82,7 @@ pub fn forward(arrays: &Arrays<'_>, call: &ApplyCall, save: bool) -> Reading<Opt
             }
             apply::forward(context, &w, h, out).map(|()| None)
         })?;
-        Ok(saved.map(|saved| AnySaved::new(saved.is_matrix(), saved)))
+        Ok(saved.map(|saved| AnySaved::new(saved.has_factors(), saved)))
     })
 }
 
@@ -108,7 +108,7 @@ pub fn backward_in_place(arrays: &Arrays<'_>, call: &ApplyCall, saved: Option<&H
         let (w, h) = (call.operator::<T>(arrays)?, arrays.needed(H, "h", &call.vectors())?);
         let grad = arrays.write(0, &call.vectors())?.unwrap_or_default();
         let gradients = Gradients { u: arrays.write(1, &call.columns.shape())?, ..Gradients::default() };
-        let saved = fitting(saved, |saved: &Saved<T>| !saved.is_matrix() && saved.check(&w, call.rows).is_ok());
+        let saved = fitting(saved, |saved: &Saved<T>| saved.has_factors() && saved.check(&w, call.rows).is_ok());
         arrays.run(|context| apply::backward_in_place(context, &w, h, grad, gradients, saved))
     })
 }

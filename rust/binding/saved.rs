@@ -8,13 +8,13 @@ pub type Held = dyn Any + Send + Sync;
 /// What is saved.
 pub struct AnySaved {
     pub held: Box<Held>,
-    /// Whether it is the formed `W` rather than its factors.
-    pub is_matrix: bool,
+    /// Whether it has the factors of the compact WY form.
+    pub has_factors: bool,
 }
 
 impl AnySaved {
-    pub fn new(is_matrix: bool, saved: impl Any + Send + Sync) -> Self {
-        Self { held: Box::new(saved), is_matrix }
+    pub fn new(has_factors: bool, saved: impl Any + Send + Sync) -> Self {
+        Self { held: Box::new(saved), has_factors }
     }
 }
 

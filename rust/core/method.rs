@@ -31,18 +31,32 @@ pub struct Costs {
     pub dense: f64,
 }
 
-/// Microseconds for each term of [`Costs::of_application`] without gradients: reflections, compact WY and the matrix, fitted
-/// to times of 566 shapes.
-type ForwardRates = [[f64; 6]; 3];
-const FORWARD_LONG_REGISTERS: ForwardRates = [
-    [0.4, 0.029, 2.3e-4, 3.1e-3, 3.1e-5, 3.6e-4],
-    [1.1, 7.6e-4, 2.9e-3, 3.3e-5, 8.6e-4, 2.4e-5],
-    [1.2, 0.09, 6.2e-4, 1.7e-5, 8.3e-6, 2.3e-4],
+/// Microseconds for each term of [`Costs::of_application`], of real numbers: reflections, compact WY and the matrix, fitted to
+/// times of 566 shapes, and of 726 with gradients. With registers of 16 numbers, and with shorter ones.
+type Rates = [[f64; 6]; 3];
+const FORWARD: [Rates; 2] = [
+    [
+        [0.4, 0.029, 2.3e-4, 3.1e-3, 3.1e-5, 3.6e-4],
+        [1.1, 7.6e-4, 2.9e-3, 3.3e-5, 8.6e-4, 2.4e-5],
+        [1.2, 0.09, 6.2e-4, 1.7e-5, 8.3e-6, 2.3e-4],
+    ],
+    [
+        [0.39, 0.016, 2.5e-4, 2.2e-3, 4.4e-5, 3.6e-4],
+        [0.92, 7.8e-4, 3.5e-3, 4.3e-5, 7.1e-4, 5.3e-5],
+        [1.1, 0.085, 8.0e-4, 2.7e-5, 1.5e-5, 2.1e-4],
+    ],
 ];
-const FORWARD_SHORT_REGISTERS: ForwardRates = [
-    [0.39, 0.016, 2.5e-4, 2.2e-3, 4.4e-5, 3.6e-4],
-    [0.92, 7.8e-4, 3.5e-3, 4.3e-5, 7.1e-4, 5.3e-5],
-    [1.1, 0.085, 8.0e-4, 2.7e-5, 1.5e-5, 2.1e-4],
+const WITH_GRADIENTS: [Rates; 2] = [
+    [
+        [1.1, 0.069, 1.0e-3, 6.3e-3, 1.1e-4, 1.3e-3],
+        [1.8, 2.0e-3, 3.3e-3, 9.9e-5, 3.2e-3, 4.3e-5],
+        [2.6, 0.11, 1.7e-3, 6.9e-5, 2.7e-5, 8.0e-4],
+    ],
+    [
+        [1.1, 0.053, 1.2e-3, 6.3e-3, 1.7e-4, 1.3e-3],
+        [1.4, 2.3e-3, 4.5e-3, 1.2e-4, 2.7e-3, 1.4e-4],
+        [2.2, 0.12, 2.0e-3, 1.1e-4, 5.4e-5, 5.4e-4],
+    ],
 ];
 
 impl Costs {
@@ -65,41 +79,29 @@ impl Costs {
         // From half a million numbers on, U comes from the third-level cache.
         let far = entries / (entries + 5e5);
         let has_long_registers = isa.tile_height::<f32>().0 == 16;
-        if !complex && !gradients {
+        if !complex {
             let terms = [
                 [1.0, k, entries * (1.0 + 2.0 * far), rows * k, rows * entries, rows * n],
                 [1.0, padded * (1.0 + 2.5 * far), inverses, rows * padded, rows * entries / n, rows * blocks],
                 [1.0, k, n * n, n * n * k, rows * n * n, rows * n],
             ];
-            let rates = if has_long_registers { FORWARD_LONG_REGISTERS } else { FORWARD_SHORT_REGISTERS };
+            let rates = if gradients { WITH_GRADIENTS } else { FORWARD }[usize::from(!has_long_registers)];
             let sum = |i: usize| terms[i].iter().zip(rates[i]).map(|(term, rate)| term * rate).sum();
             return Self { reflections: sum(0), wy: sum(1), dense: sum(2) };
         }
-        // With registers of 16 numbers, and with shorter ones. Reflections: a sum, a term of it, a number of a vector.
-        // Compact WY: whole registers, and factors, which are further from the speed of products.
-        let [sum, term, number, whole, factor] =
-            if has_long_registers { [0.02, 0.00038, 0.0, 1.3, 1.0] } else { [0.010, 0.000_315, 0.001, 1.1, 1.75] };
-        // 18 flops a number and row, at 150 GFLOP/s but for short sums and several blocks.
+        // 18 flops a number and row, at 150 GFLOP/s but for short sums, whole registers and several blocks.
+        let whole = if has_long_registers { 1.3 } else { 1.1 };
         let wy = 18.0 / 150e3 * (whole * padded + 24.0 * entries / n + 2.0 * blocks);
         // 6 n^2 a row.
         let dense = rows * n * n * 6.0 / 110e3;
         // Gram matrices and inverses in double precision; W, and its gradient's way back to U.
-        if complex {
-            let inverses = 0.025 * inverses;
-            let part = if form == Form::Full { 1.0 } else { 1.0 - k / n + k * k / (3.0 * n * n) };
-            let formation = n * n * (0.009 + 0.00065 * k * part);
-            Self {
-                reflections: rows * (0.095 * k + 0.006 * entries),
-                wy: 2.0 + 0.011 * padded + inverses + 2.7 * rows * wy,
-                dense: 5.0 + formation + inverses + 3.6 * dense,
-            }
-        } else {
-            let vectors = sum * k + term * entries + number * n;
-            let reflections = 2.5 + 0.12 * k + 0.0014 * entries * (1.0 + 2.0 * far) + rows * vectors;
-            let factors = 4.0 + factor * (0.0025 * padded * (1.0 + 2.5 * far) + 0.0065 * inverses);
-            // The first rows cost less, because they wait together for U.
-            let wy = (rows - 8.0).max(rows / 2.0) * wy;
-            Self { reflections, wy: factors + wy, dense: 5.0 + n * n * (0.01 + 8e-5 * k) + dense }
+        let inverses = 0.025 * inverses;
+        let part = if form == Form::Full { 1.0 } else { 1.0 - k / n + k * k / (3.0 * n * n) };
+        let formation = n * n * (0.009 + 0.00065 * k * part);
+        Self {
+            reflections: rows * (0.095 * k + 0.006 * entries),
+            wy: 2.0 + 0.011 * padded + inverses + 2.7 * rows * wy,
+            dense: 5.0 + formation + inverses + 3.6 * dense,
         }
     }
 

@@ -10,10 +10,10 @@ pub struct PySaved(saved::AnySaved);
 
 #[pymethods]
 impl PySaved {
-    /// Whether it is the formed `W` rather than its factors.
+    /// Whether it has the factors of the compact WY form.
     #[getter]
-    fn is_matrix(&self) -> bool {
-        self.0.is_matrix
+    fn has_factors(&self) -> bool {
+        self.0.has_factors
     }
 
     /// Pickles as None: if tensors are saved to files between forward and backward, the backward pass recomputes it.

@@ -173,6 +173,17 @@ fn gradients_of_every_form_are_derivatives() {
     gradients_are_derivatives::<c64>();
 }
 
+/// The gradients of `u`, `h`, `tau` and phases that `back` computes.
+fn gradients_of<T: Scalar>(problem: &Problem<T>, back: impl FnOnce(Gradients<'_, T>)) -> [Vec<T>; 4] {
+    let (n, m) = (problem.n, problem.m);
+    let [mut grad_u, mut grad_h, mut grad_tau] = [n * m, problem.h.len(), m].map(|len| vec![T::ONE; len]);
+    let mut grad_phases = vec![T::Real::ONE; n];
+    let tau = problem.tau.is_some().then_some(&mut grad_tau[..]);
+    let phases = problem.phases.is_some().then_some(&mut grad_phases[..]);
+    back(Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), tau, phases });
+    [grad_u, grad_h, grad_tau, grad_phases.into_iter().map(T::from_real).collect()]
+}
+
 fn methods_agree_on_gradients<T: Scalar>() {
     each::<T>(|problem| {
         let (n, m, rows) = (problem.n, problem.m, problem.h.len() / problem.n);
@@ -183,12 +194,7 @@ fn methods_agree_on_gradients<T: Scalar>() {
         with_each_instruction_set(|context| {
             for adjoint in [false, true] {
                 let mut run = |back: &mut dyn FnMut(&mut Context<'_>, Gradients<'_, T>)| {
-                    let [mut grad_u, mut grad_h, mut grad_tau] = [n * m, rows * n, m].map(|len| vec![T::ONE; len]);
-                    let mut grad_phases = vec![T::Real::ONE; n];
-                    let tau = problem.tau.is_some().then_some(&mut grad_tau[..]);
-                    let phases = problem.phases.is_some().then_some(&mut grad_phases[..]);
-                    back(context, Gradients { u: Some(&mut grad_u), h: Some(&mut grad_h), tau, phases });
-                    [grad_u, grad_h, grad_tau, grad_phases.into_iter().map(T::from_real).collect()]
+                    gradients_of(problem, |gradients| back(context, gradients))
                 };
                 let mut by = |method| {
                     run(&mut |context, gradients| {
@@ -198,7 +204,7 @@ fn methods_agree_on_gradients<T: Scalar>() {
                 };
                 let want = by(Some(Method::Reflections)).map(|x| x.into_iter().map(to_c64).collect::<Vec<_>>());
                 let mut found = vec![by(Some(Method::Wy)), by(Some(Method::Dense)), by(None)];
-                for method in [Method::Wy, Method::Dense] {
+                for method in Method::ALL {
                     found.push(run(&mut |context, gradients| {
                         let (operator, mut c) = (problem.operator(adjoint, Some(method)), vec![T::ZERO; rows * n]);
                         let saved = apply::forward_and_save(context, &operator, &problem.h, &mut c).unwrap();
@@ -264,7 +270,7 @@ fn large_matrices_of_every_type_and_form_are_those_of_explicit_reflections() {
     of_all_types!(large_matrices_are_those_of_explicit_reflections);
 }
 
-/// Each thread lays out all panels for vectors of its own.
+/// Each thread lays out all panels for vectors of its own, and has gradients of its own.
 fn several_threads_reflect_as_one_does<T: Scalar>() {
     let set_num_threads = number_of_threads();
     for (shape, form, tau) in [
@@ -279,16 +285,30 @@ fn several_threads_reflect_as_one_does<T: Scalar>() {
         let w = problem.explicit();
         for adjoint in [false, true] {
             with_each_instruction_set(|context| {
-                let [alone, together] = [1, 2].map(|threads| {
+                let mut pass = |method, threads, saves| {
                     set_num_threads(threads);
                     let mut c = vec![T::ZERO; rows * n];
-                    let operator = problem.operator(adjoint, Some(Method::Reflections));
-                    apply::forward(context, &operator, &problem.h, &mut c).unwrap();
-                    c
-                });
-                let error = error(&alone, &multiply(n, &w, &problem.h, adjoint));
-                assert!(error < tolerance::<T>(m), "{:?} {n} {m} {form:?} {adjoint}: {error:e}", context.isa);
-                assert_eq!(alone, together, "{:?} {n} {m} {form:?} {adjoint}", context.isa);
+                    let operator = problem.operator(adjoint, Some(method));
+                    let saved = apply::forward_and_save(context, &operator, &problem.h, &mut c).unwrap();
+                    let saved = saved.filter(|_| saves);
+                    let gradients = gradients_of(&problem, |gradients| {
+                        apply::backward(context, &operator, &problem.h, &problem.g, gradients, saved.as_ref()).unwrap();
+                    });
+                    (c, gradients)
+                };
+                let (c, gradients) = pass(Method::Reflections, 1, true);
+                let (_, by_factors) = pass(Method::Wy, 1, true);
+                for (threads, saves) in [(1, false), (2, true), (2, false)] {
+                    let same = pass(Method::Reflections, threads, saves) == (c.clone(), gradients.clone());
+                    assert!(same, "{:?} {n} {m} {form:?} {adjoint}: {threads} threads, saved {saves}", context.isa);
+                }
+                let error_of_c = error(&c, &multiply(n, &w, &problem.h, adjoint));
+                assert!(error_of_c < tolerance::<T>(m), "{:?} {n} {m} {form:?} {adjoint}: {error_of_c:e}", context.isa);
+                for (i, (x, by_factors)) in gradients.iter().zip(by_factors).enumerate() {
+                    let error = error(x, &by_factors.into_iter().map(to_c64).collect::<Vec<_>>());
+                    let allowed = 4.0 * tolerance::<T>(m);
+                    assert!(error < allowed, "gradient {i} {:?} {n} {m} {form:?} {adjoint}: {error:e}", context.isa);
+                }
             });
         }
     }

@@ -2,9 +2,10 @@
 
 The edges are those of ``rust/core``: registers (4, 8, 16 numbers), small matrices, panels and chunks (64), reflections
 of a block (32 and 64, one more block from 48 and 96 on), pieces of products (128), matrices that are formed in wider
-blocks (512), groups of problems side by side (8 and 16, drawn where axes are), tasks (16 rows, 12 sequences), steps
-whose input is projected at once (8 sequences), rings (96 rows), rows of a batched backward pass (1024) and of a single
-block (4096), and the shapes at which ``auto`` changes its method.
+blocks (512), groups of problems side by side (8 and 16, drawn where axes are), vectors that go through reflections in
+groups (4), tasks (16 rows, 12 sequences), steps whose input is projected at once (8 sequences), rings (96 rows), slices
+of a backward pass (16 rows, 256 at a time), rows of a batched backward pass (1024) and of a single block (4096), and
+the shapes at which ``auto`` changes its method.
 Those of the delta rule are steps taken one by one (4), blocks (16) and chunks (32) of steps, chunks from one kept state
 to the next, and columns of the state (128).
 """
@@ -17,7 +18,7 @@ import householder as hh
 
 VECTORS = (4, 8, 12, 16, 24, 32, 48, 64)
 REFLECTIONS = (1, 4, 8, 16, 32, 48, 64, 80, 96)
-ROWS = (8, 16, 32, 64, 96)
+ROWS = (4, 8, 16, 32, 64, 96)
 SEQUENCES = (8, 12, 24, 48, 96)
 
 
@@ -60,7 +61,7 @@ def application(source, dtype):
         return Extent(n, reflections(source, n, dtype), source.among(1, 70))
     if kind < 99:
         n = source.near((4, 8, 16), 2)
-        return Extent(n, source.among(1, n - 1), source.near((1024, 4096)))
+        return Extent(n, source.among(1, n - 1), source.near((256, 1024, 4096)))
     n = source.near((256, 512), 2)
     return Extent(n, source.among(1, 4), source.choose((1, 2, 17, 70)))
 

@@ -65,21 +65,30 @@ pub(crate) fn contiguous<T: Scalar>(
             })
         });
     }
+    let method = saved.and_then(Saved::method).unwrap_or(method);
+    // A slice of vectors goes through all reflections alone.
+    let is_shared = rows > sequential::SLICE && context.shares(count, flops);
     gradients.by_problem(w, |of| {
-        if saved.is_none() && method == Method::Reflections {
-            let workspace = || sequential::Backward::new(w.n(), w.reflections(), rows);
+        let source = |i: usize| match saved.map(|saved| &saved.0[i]) {
+            Some(Formed::Swept(swept)) => sequential::Source::Swept(h.at(i), swept.read()),
+            _ => sequential::Source::Vectors(h.at(i)),
+        };
+        if method == Method::Reflections && !is_shared {
+            let workspace = || sequential::Backward::new(w.n(), w.reflections(), rows, saved.is_some());
             return context.for_each_with(count, flops, &workspace, &|i, workspace, cancel| {
-                let source = sequential::Source::Vectors(h.at(i));
-                sequential::backward(isa, workspace, cancel, w.at(i), source, g.at(i), of(i))
+                sequential::backward(isa, workspace, cancel, w.at(i), source(i), g.at(i), of(i))
             });
         }
         context.for_each(count, flops, &|i, context| {
             let (w, h, g, mut gradients) = (w.at(i), h.at(i), g.at(i), of(i));
+            if method == Method::Reflections {
+                return sequential::backward_on_threads(context, w, source(i), g, gradients);
+            }
             let formed = saved.map(|saved| &saved.0[i]);
             if let Some(Formed::Matrix(matrix)) = formed {
                 return by_matrix(context, matrix, w, h, g, gradients);
             }
-            if formed.is_none() && method == Method::Dense {
+            if method == Method::Dense {
                 let matrix = Dense::new(context, w)?;
                 return by_matrix(context, &matrix, w, h, g, gradients);
             }
@@ -114,7 +123,7 @@ pub(crate) fn in_place<T: Scalar>(
 ) -> Result<()> {
     let rows = gradients.check(w, &[("h", h.len()), ("g", g.len())])?;
     saved.map_or(Ok(()), |saved| saved.check(w, rows))?;
-    if w.is_adjoint() || gradients.h.is_some() || saved.is_some_and(Saved::is_matrix) {
+    if w.is_adjoint() || gradients.h.is_some() || !saved.is_none_or(Saved::has_factors) {
         return Err(Error::unlike("in place", "W by its factors, and no other place for dL/dh"));
     }
     if rows == 0 {

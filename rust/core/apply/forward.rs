@@ -26,6 +26,8 @@ pub(super) enum Formed<T: Scalar> {
     Factors(Prepared<T>),
     /// The matrix.
     Matrix(Dense<T>),
+    /// What its vectors left on their way through the reflections.
+    Swept(sequential::Swept<T>),
 }
 
 impl<T: Scalar> fmt::Debug for Saved<T> {
@@ -35,9 +37,18 @@ impl<T: Scalar> fmt::Debug for Saved<T> {
 }
 
 impl<T: Scalar> Saved<T> {
-    /// Whether it is `W` rather than its factors.
-    pub fn is_matrix(&self) -> bool {
-        matches!(self.0.first(), Some(Formed::Matrix(_)))
+    /// The method that left it, which the backward pass takes as well.
+    pub fn method(&self) -> Option<Method> {
+        self.0.first().map(|formed| match formed {
+            Formed::Swept(_) => Method::Reflections,
+            Formed::Factors(_) => Method::Wy,
+            Formed::Matrix(_) => Method::Dense,
+        })
+    }
+
+    /// Whether it has the factors of the compact WY form.
+    pub fn has_factors(&self) -> bool {
+        self.method() == Some(Method::Wy)
     }
 
     /// Refuses what was formed of other problems than `w`, or for another number of vectors each.
@@ -48,6 +59,7 @@ impl<T: Scalar> Saved<T> {
         self.0.iter().enumerate().try_for_each(|(i, formed)| match formed {
             Formed::Factors(prepared) => prepared.check(w.at(i).u, rows),
             Formed::Matrix(matrix) => matrix.blocks.check(w.at(i).u),
+            Formed::Swept(swept) => swept.check(w.at(i).u, rows),
         })
     }
 }
@@ -95,13 +107,13 @@ pub(crate) fn contiguous<T: Scalar>(
     if method == Method::Reflections && !is_shared {
         let workspace = || sequential::Forward::new(w.n(), w.reflections(), rows);
         return context.for_each_with(count, flops, &workspace, &|i, workspace, cancel| {
-            sequential::forward(isa, workspace, cancel, w.at(i), h.at(i), out(i))
+            sequential::forward(isa, workspace, cancel, w.at(i), h.at(i), out(i), None)
         });
     }
     context.for_each(count, flops, &|i, context| {
         let (w, h, out) = (w.at(i), h.at(i), out(i));
         if method == Method::Reflections {
-            return sequential::forward_on_threads(context, w, h, out);
+            return sequential::forward_on_threads(context, w, h, out, None);
         }
         if method == Method::Dense {
             let matrix = dense::matrix(context, w)?;
@@ -132,16 +144,22 @@ pub(crate) fn contiguous_and_save<T: Scalar>(
 ) -> Result<Option<Saved<T>>> {
     let rows = w.vectors(&[("h", h.len()), ("out", out.len())])?;
     let method = w.method_for(context.isa, rows, true);
-    if w.count() != 1 || method == Method::Reflections {
+    if w.count() != 1 {
         return contiguous(context, w, h, out).map(|()| None);
     }
     let w = w.at(0);
-    let formed = if method == Method::Dense {
-        let matrix = Dense::new(context, w)?;
-        dense::multiply(context, w.u.n(), &matrix.w, h, out, w.adjoint)?;
-        Formed::Matrix(matrix)
-    } else {
-        Formed::Factors(by_factors(context, w, h, out, true)?)
+    let formed = match method {
+        Method::Reflections => {
+            let mut swept = sequential::Swept::new(w.u, rows)?;
+            sequential::forward_on_threads(context, w, h, out, Some(swept.write()))?;
+            Formed::Swept(swept)
+        }
+        Method::Wy => Formed::Factors(by_factors(context, w, h, out, true)?),
+        Method::Dense => {
+            let matrix = Dense::new(context, w)?;
+            dense::multiply(context, w.u.n(), &matrix.w, h, out, w.adjoint)?;
+            Formed::Matrix(matrix)
+        }
     };
     Ok(Some(Saved(vec![formed])))
 }

@@ -28,6 +28,12 @@ impl<T: Scalar> DiagonalSum<T> {
         }
     }
 
+    /// Adds the sums over other vectors.
+    pub fn merge(&mut self, other: &Self) {
+        self.u1 += other.u1;
+        self.phases.iter_mut().zip(&other.phases).for_each(|(sum, &x)| *sum += x);
+    }
+
     /// Writes the sums to the gradients that are wanted.
     pub fn write(&self, u: Reflections<'_, T>, grad_u: Option<&mut [T]>, grad_phases: Option<&mut [T::Real]>) {
         if let (Some(_), Some(grad_u)) = (u.u1(), grad_u) {

@@ -58,7 +58,7 @@ class AdaptedLinear(Function):
         native, (needs_u, needs_x, *_) = getattr(handle, "saved", None), ctx.needs_input_grad
         gradients: Pulled = NotImplemented
         is_ordinary = needs_u and needs_x and not torch.is_grad_enabled() and route() in NATIVE
-        if is_ordinary and native is not None and not native.is_matrix:
+        if is_ordinary and native is not None and native.has_factors:
             gradients = _in_place(u, x, weight, grad_y, native)
         if gradients is NotImplemented:
             with autocast.off(x.device):

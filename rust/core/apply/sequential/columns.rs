@@ -7,8 +7,8 @@ use std::ops::Range;
 use pulp::Simd;
 
 use super::ReflectionSteps;
-use super::groups::{GROUP, GroupColumns, GroupFactor};
-use super::vectors::Registers;
+use super::groups::{BATCH, Four, GROUP, GroupColumns, GroupFactor};
+use super::vectors::{Registers, distance};
 use crate::arrays::view::View;
 use crate::error::Result;
 use crate::memory::{ALIGNMENT, Buffer, filled, padded};
@@ -49,16 +49,14 @@ pub struct ReflectionColumns<T: Scalar> {
     /// Which entries the columns consist of.
     form: Form,
     pivots: Vec<(usize, T)>,
-    /// `S` of each group of columns, or `S*`.
+    /// That of each group of columns, once [`ReflectionColumns::find_factors`] was called.
     factors: Vec<GroupFactor<T::Wide>>,
-    /// How many groups have it.
-    groups: usize,
 }
 
 impl<T: Scalar> ReflectionColumns<T> {
     /// Memory for `k` reflections of vectors of size `n`.
     pub fn new(n: usize, k: usize) -> Result<Self> {
-        let (ld, ld_k) = (padded::<T>(n), padded::<T>(k));
+        let (ld, ld_k) = (distance::<T>(n), padded::<T>(k));
         Ok(Self {
             n,
             k,
@@ -71,25 +69,23 @@ impl<T: Scalar> ReflectionColumns<T> {
             given: false,
             form: Form::Trapezoidal,
             pivots: filled(k, (0, T::ZERO))?,
-            factors: filled(k / GROUP, [[T::Wide::ZERO; GROUP]; GROUP])?,
-            groups: 0,
+            factors: filled(if T::COMPLEX { 0 } else { k.div_ceil(GROUP) }, GroupFactor::IDENTITY)?,
         })
     }
 
     /// How many numbers the columns take, and gradients that are laid out like them.
     pub fn len(n: usize, k: usize) -> usize {
-        k.next_multiple_of(unit::<T>()) * padded::<T>(n)
+        k.next_multiple_of(unit::<T>()) * distance::<T>(n)
     }
 
     /// Takes the reflections of `u`, which may have a smaller shape than the memory is for.
     #[inline(always)]
     pub fn set<S: Simd>(&mut self, s: S, u: Reflections<'_, T>) -> Result<()> {
         let (n, k) = (u.n(), u.count());
-        let (ld, ld_k, unit) = (padded::<T>(n), padded::<T>(k), unit::<T>());
+        let (ld, ld_k, unit) = (distance::<T>(n), padded::<T>(k), unit::<T>());
         let fits = Self::len(n, k) <= self.entries.len() && unit * ld_k <= self.rows.len() && k <= self.tau.len();
         assert!(fits, "workspace for a smaller shape");
         (self.n, self.k, self.ld, self.form, self.given) = (n, k, ld, u.form(), u.tau().is_some());
-        self.groups = 0;
         if k == 0 {
             return Ok(());
         }
@@ -173,22 +169,22 @@ impl<T: Scalar> ReflectionColumns<T> {
         }
     }
 
-    /// Finds `S` of each group of columns, or `S*`, for [`ReflectionColumns::apply`].
+    /// Finds the factor of each group of columns for `W` or for `W*`. Zero columns fill the last group.
     #[inline(always)]
     pub fn find_factors(&mut self, ops: Registers<impl Simd>, adjoint: bool) {
-        if const { T::COMPLEX } {
-            return;
-        }
-        self.groups = self.k / GROUP;
-        for group in 0..self.groups {
+        for group in 0..self.k.div_ceil(GROUP) {
             let tau = std::array::from_fn(|j| self.wide_tau(GROUP * group + j));
             self.factors[group] = self.group(ops, group).0.factor(ops, tau, adjoint);
         }
     }
 
-    /// `tau_j` before it is rounded, unless it is given.
+    /// `tau_j` before it is rounded, unless it is given; zero behind the last column.
     fn wide_tau(&self, j: usize) -> T::Wide {
-        if self.given { self.tau[j].widen() } else { T::Wide::from_real(tau_of(self.squares[j])) }
+        match self.given {
+            _ if j >= self.k => T::Wide::ZERO,
+            true => self.tau[j].widen(),
+            false => T::Wide::from_real(tau_of(self.squares[j])),
+        }
     }
 
     /// Columns of a group, and their first number that is read.
@@ -200,32 +196,79 @@ impl<T: Scalar> ReflectionColumns<T> {
         (GroupColumns { v: &self.entries[GROUP * group * self.ld + first..], ld: self.ld, len }, first)
     }
 
-    /// Applies all reflections to some vectors, `ld` apart: in groups that have an `S`, and one after the other.
+    /// The groups in order of application.
+    fn groups(&self, adjoint: bool) -> impl DoubleEndedIterator<Item = usize> + use<T> {
+        let count = self.k.div_ceil(GROUP);
+        (0..count).map(move |i| if adjoint { i } else { count - 1 - i })
+    }
+
+    /// Applies all groups, of which [`ReflectionColumns::find_factors`] found the factors, to some vectors, `ld` apart. Calls
+    /// `keep` with the numbers of the group and of the vector, and a factor of each reflection: `a`, or `v* x` in its place
+    /// where `tau` is given.
     #[inline(always)]
-    pub fn apply(&self, ops: Registers<impl Simd>, adjoint: bool, x: &mut [T], ld: usize) {
-        if !adjoint {
-            self.apply_ungrouped(ops, adjoint, x, ld);
-        }
-        if const { !T::COMPLEX } {
-            for group in 0..self.groups {
-                let group = if adjoint { group } else { self.groups - 1 - group };
-                let (columns, first) = self.group(ops, group);
-                columns.apply(ops, &self.factors[group], &mut x[first..], ld);
+    pub fn apply_groups(
+        &self,
+        ops: Registers<impl Simd>,
+        adjoint: bool,
+        x: &mut [T],
+        ld: usize,
+        mut keep: impl FnMut(usize, usize, Four<T>),
+    ) {
+        for group in self.groups(adjoint) {
+            let ((columns, first), factor) = (self.group(ops, group), &self.factors[group]);
+            for (number, x) in x.chunks_mut(BATCH * ld).enumerate() {
+                let (x, mut a) = (&mut x[first..], [[T::ZERO; GROUP]; BATCH]);
+                let a = &mut a[..x.len().div_ceil(ld)];
+                columns.project(ops, x, ld, a);
+                for (r, a) in a.iter_mut().enumerate() {
+                    let s = factor.of_sums(*a);
+                    *a = factor.scaled(s).map(T::narrow);
+                    keep(group, number * BATCH + r, if self.given { s.map(T::narrow) } else { *a });
+                }
+                columns.subtract(ops, a, x, ld);
             }
-        }
-        if adjoint {
-            self.apply_ungrouped(ops, adjoint, x, ld);
         }
     }
 
-    /// Applies those that are in no group.
+    /// Takes some vectors `x` and their gradients `g`, both `ld` apart, from behind all groups to their input.
+    /// [`ReflectionColumns::find_factors`] found the factors of the reverse order; `kept` returns those of a group and a vector.
+    /// Writes `dL/dV`, and adds to `dL/dtau`, which is empty unless wanted.
     #[inline(always)]
-    fn apply_ungrouped(&self, ops: Registers<impl Simd>, adjoint: bool, x: &mut [T], ld: usize) {
-        let (steps, begin) = (self.steps(adjoint), GROUP * self.groups);
-        for i in begin..self.k {
-            let j = if adjoint { i } else { begin + self.k - 1 - i };
-            for x in x.chunks_mut(ld) {
-                steps.reflect(ops, j, x, adjoint);
+    pub fn back_through_groups(
+        &self,
+        ops: Registers<impl Simd>,
+        adjoint: bool,
+        [x, g]: [&mut [T]; 2],
+        ld: usize,
+        kept: impl Fn(usize, usize) -> Four<T>,
+        (grad_v, grad_tau): (&mut [T], &mut [T]),
+    ) {
+        for group in self.groups(!adjoint) {
+            let ((columns, first), factor) = (self.group(ops, group), &self.factors[group]);
+            let (mut m, mut of_tau) = ([[T::Wide::ZERO; GROUP]; GROUP], [T::Wide::ZERO; GROUP]);
+            let grad_v = &mut grad_v[GROUP * group * self.ld + first..];
+            let vectors = x.chunks_mut(BATCH * ld).zip(g.chunks_mut(BATCH * ld));
+            for (number, (x, g)) in vectors.enumerate() {
+                let (x, g) = (&mut x[first..], &mut g[first..]);
+                let [mut a, mut b] = [[[T::ZERO; GROUP]; BATCH]; 2];
+                let [a, b] = [&mut a, &mut b].map(|factors| &mut factors[..x.len().div_ceil(ld)]);
+                columns.project(ops, g, ld, b);
+                for (r, (a, b)) in a.iter_mut().zip(&mut *b).enumerate() {
+                    let (s, t) = (kept(group, number * BATCH + r).map(T::widen), factor.of_sums(*b));
+                    let (wide_a, wide_b) = (if self.given { factor.scaled(s) } else { s }, factor.scaled(t));
+                    for j in 0..GROUP {
+                        of_tau[j] += s[j] * t[j];
+                        for l in 0..GROUP {
+                            m[j][l] += wide_b[j] * wide_a[l];
+                        }
+                    }
+                    (*a, *b) = (wide_a.map(T::narrow), wide_b.map(T::narrow));
+                }
+                columns.back(ops, [a, b], [x, g], ld, grad_v, number == 0);
+            }
+            columns.add_own(ops, &m, (self.given, adjoint), grad_v);
+            for (grad, sum) in grad_tau.iter_mut().skip(GROUP * group).zip(of_tau) {
+                *grad -= T::narrow(sum);
             }
         }
     }

@@ -1,8 +1,10 @@
 //! One reflection after the other.
 
 use super::columns::ReflectionColumns;
-use super::vectors::{Registers, distance, pad};
-use super::{PANEL, panels, side_by_side};
+use super::groups::GROUP;
+use super::sweep::{SweptRowsMut, sweep};
+use super::vectors::{distance, pad};
+use super::{PANEL, are_grouped};
 use crate::apply::CHUNK;
 use crate::arrays::lengths::flops;
 use crate::arrays::view::Shared;
@@ -15,11 +17,6 @@ use crate::threads::{Cancel, Context, groups, num_threads};
 
 /// Most vectors that pass all panels together: each time, the panels are laid out anew.
 const TOGETHER: usize = 4 * CHUNK;
-
-/// Whether `rows` vectors of size `n` are worth the factors of groups.
-fn are_grouped(n: usize, rows: usize) -> bool {
-    rows >= 8.max(1024_usize.div_ceil(n))
-}
 
 /// Workspace for applications of products of `k` reflections.
 pub struct Forward<T: Scalar> {
@@ -35,14 +32,14 @@ impl<T: Scalar> Forward<T> {
     pub fn new(n: usize, k: usize, rows: usize) -> Result<Self> {
         Ok(Self {
             columns: ReflectionColumns::new(n, k.min(PANEL))?,
-            x: Buffer::zeroed(rows.min(TOGETHER) * distance::<T>(n))?,
-            grouped: are_grouped(n, rows),
+            x: Buffer::scratch(rows.min(TOGETHER) * distance::<T>(n))?,
+            grouped: are_grouped::<T>((n, k), rows),
         })
     }
 }
 
 simd! {
-    /// `out = W h` for each row, or `W* h`. The caller has checked all sizes.
+    /// `out = W h` for each row, or `W* h`, and what is `kept` of them. The caller has checked all sizes.
     pub fn forward<T: Scalar>(
         s,
         workspace: &mut Forward<T>,
@@ -50,31 +47,32 @@ simd! {
         w: Transform<'_, T>,
         h: &[T],
         out: &mut [T],
+        kept: Option<SweptRowsMut<'_, T>>,
     ) -> Result<()> {
         let (Transform { u, diagonal, adjoint }, Forward { columns, x, grouped }) = (w, workspace);
-        let (n, k, ld, mut looks) = (u.n(), u.count(), distance::<T>(u.n()), 0);
-        for (h, out) in h.chunks(TOGETHER * n).zip(out.chunks_mut(TOGETHER * n)) {
-            let rows = h.len() / n;
-            let (x, side) = (&mut x[..rows * ld], side_by_side::<T>(rows, ld));
+        let (n, ld) = (u.n(), distance::<T>(u.n()));
+        let mut kept = kept.map(|SweptRowsMut { x, factors }| (x.chunks_mut(TOGETHER * n), factors));
+        for (chunk, (h, out)) in h.chunks(TOGETHER * n).zip(out.chunks_mut(TOGETHER * n)).enumerate() {
+            if chunk > 0 {
+                cancel.check()?;
+            }
+            let x = &mut x[..h.len() / n * ld];
             for (x, h) in x.chunks_exact_mut(ld).zip(h.chunks_exact(n)) {
                 pad(x, h);
                 if !adjoint {
                     diagonal.apply(&mut x[..n], false);
                 }
             }
-            for panel in panels(k, adjoint) {
-                if looks > 0 {
-                    cancel.check()?;
-                }
-                looks += 1;
-                let first = u.form().first(panel.start);
-                columns.set(s, u.columns(panel.start, panel.end))?;
-                if *grouped {
-                    columns.find_factors(Registers(s), adjoint);
-                }
-                for x in x.chunks_mut(side * ld) {
-                    columns.apply(Registers(s), adjoint, &mut x[first..], ld);
-                }
+            let mut states = None;
+            let factors = kept.as_mut().map(|(all, factors)| {
+                states = all.next();
+                let (now, later) = std::mem::take(factors).split_at_mut(h.len() / n * u.count().div_ceil(GROUP));
+                *factors = later;
+                now
+            });
+            sweep(s, columns, cancel, (u, adjoint, *grouped), x, ld, factors)?;
+            for (x, state) in x.chunks_exact(ld).zip(states.into_iter().flat_map(|all| all.chunks_exact_mut(n))) {
+                state.copy_from_slice(&x[..n]);
             }
             for (x, out) in x.chunks_exact_mut(ld).zip(out.chunks_exact_mut(n)) {
                 if adjoint {
@@ -94,15 +92,29 @@ pub fn forward_on_threads<T: Scalar>(
     w: Transform<'_, T>,
     h: &[T],
     out: &mut [T],
+    kept: Option<SweptRowsMut<'_, T>>,
 ) -> Result<()> {
     let (n, k, rows, isa) = (w.u.n(), w.u.count(), h.len() / w.u.n(), context.isa);
-    let bounds = groups(rows, 2, num_threads().max(rows / TOGETHER));
+    let bounds = if context.shares(1, flops(&[4, n, k, rows])) {
+        groups(rows, 2, num_threads().max(rows / TOGETHER))
+    } else {
+        vec![0, rows]
+    };
     let out = Shared(out.as_mut_ptr());
+    let kept = kept.map(|kept| (Shared(kept.x.as_mut_ptr()), Shared(kept.factors.as_mut_ptr())));
     context.run(bounds.len() - 1, flops(&[4, n, k, rows]), &|i, cancel| {
         let (begin, count) = (bounds[i], bounds[i + 1] - bounds[i]);
-        let mut workspace = Forward { grouped: are_grouped(n, rows), ..Forward::new(n, k, count)? };
-        // SAFETY: tasks own disjoint rows of n numbers.
-        let out = unsafe { std::slice::from_raw_parts_mut(out.get().add(begin * n), count * n) };
-        forward(isa, &mut workspace, cancel, w, &h[begin * n..][..count * n], out)
+        let mut workspace = Forward { grouped: are_grouped::<T>((n, k), rows), ..Forward::new(n, k, count)? };
+        // SAFETY: tasks own disjoint rows of n numbers, and what is kept of them.
+        let (out, kept) = unsafe {
+            let rows = |x: &Shared<T>| std::slice::from_raw_parts_mut(x.get().add(begin * n), count * n);
+            let groups = k.div_ceil(GROUP);
+            let kept = kept.as_ref().map(|(x, factors)| SweptRowsMut {
+                x: rows(x),
+                factors: std::slice::from_raw_parts_mut(factors.get().add(begin * groups), count * groups),
+            });
+            (rows(&out), kept)
+        };
+        forward(isa, &mut workspace, cancel, w, &h[begin * n..][..count * n], out, kept)
     })
 }

@@ -17,24 +17,27 @@
 //! A reflection of a short vector mostly waits for its sum `v* x`. Each is therefore applied to several vectors before the
 //! next one: the processor works on one vector while the sum of another is under way.
 //!
-//! Where no state is kept, real vectors go through four reflections at a time (`groups.rs`): at least eight vectors, and 1,024
-//! numbers in all. Many reflections are laid out panel by panel, so that nothing of the size of `U` is written.
+//! Without a tape, real vectors go through four reflections at a time (`groups`): at least four vectors, and 512 numbers in
+//! all. Many reflections are laid out panel by panel, so that nothing of the size of `U` is written.
 
 mod backward;
 pub(super) mod columns;
 mod forward;
 mod groups;
+mod sweep;
 pub(crate) mod tape;
 pub(super) mod vectors;
 
 use std::ops::Range;
 
-pub use backward::{Backward, Source, backward};
+pub use backward::{Backward, SLICE, Source, backward, backward_on_threads};
 pub use forward::{Forward, forward, forward_on_threads};
 use pulp::Simd;
+pub use sweep::Swept;
 pub use tape::{backward_tape, forward_tape};
 use vectors::Registers;
 
+use crate::arrays::view::Shape;
 use crate::numbers::scalar::Scalar;
 use crate::operator::Form;
 
@@ -181,6 +184,11 @@ fn panels(k: usize, adjoint: bool) -> impl DoubleEndedIterator<Item = Range<usiz
         let begin = PANEL * if adjoint { i } else { count - 1 - i };
         begin..k.min(begin + PANEL)
     })
+}
+
+/// Whether `rows` vectors of size `n` are worth the factors of groups.
+fn are_grouped<T: Scalar>((n, k): Shape, rows: usize) -> bool {
+    !T::COMPLEX && k > 1 && rows >= 4.max(512_usize.div_ceil(n))
 }
 
 /// How many of `rows` vectors are reflected side by side, if each has so many numbers in memory: as many as hide the latency

@@ -1,0 +1,125 @@
+//! Vectors on their way through all reflections, and what is kept for their way back.
+
+use pulp::Simd;
+
+use super::columns::ReflectionColumns;
+use super::groups::{Four, GROUP};
+use super::vectors::Registers;
+use super::{panels, side_by_side};
+use crate::arrays::view::Shape;
+use crate::error::{Error, Result};
+use crate::memory::{Buffer, filled};
+use crate::numbers::scalar::Scalar;
+use crate::operator::{Form, Reflections};
+use crate::threads::Cancel;
+
+/// What some vectors leave to the backward pass.
+pub struct Swept<T: Scalar> {
+    shape: Shape,
+    form: Form,
+    /// The states behind all reflections `(rows, n)`; for `W*`, those in front of `D*`.
+    x: Buffer<T>,
+    /// A factor for each vector and reflection, `(rows, groups)`: `a`, or `v* x` where `tau` is given.
+    factors: Vec<Four<T>>,
+}
+
+impl<T: Scalar> Swept<T> {
+    /// Memory for `rows` vectors.
+    pub fn new(u: Reflections<'_, T>, rows: usize) -> Result<Self> {
+        let shape @ (n, k) = (u.n(), u.count());
+        let factors = filled(rows * k.div_ceil(GROUP), [T::ZERO; GROUP])?;
+        Ok(Self { shape, form: u.form(), x: Buffer::scratch(rows * n)?, factors })
+    }
+
+    /// Refuses what was kept of other shapes.
+    pub fn check(&self, u: Reflections<'_, T>, rows: usize) -> Result<()> {
+        let given = (rows, (u.n(), u.count()), u.form());
+        let kept = (self.x.len().checked_div(self.shape.0).unwrap_or(0), self.shape, self.form);
+        if given != kept {
+            return Err(Error::InvalidArgument(format!(
+                "kept of rows, (n, reflections), form {kept:?}, got {given:?}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// All of it, to be read.
+    pub fn read(&self) -> SweptRows<'_, T> {
+        SweptRows { x: &self.x, factors: &self.factors }
+    }
+
+    /// All of it, to be written.
+    pub fn write(&mut self) -> SweptRowsMut<'_, T> {
+        SweptRowsMut { x: &mut self.x, factors: &mut self.factors }
+    }
+}
+
+/// What is kept of some rows.
+#[derive(Clone, Copy)]
+pub struct SweptRows<'a, T> {
+    pub x: &'a [T],
+    pub factors: &'a [Four<T>],
+}
+
+/// The same, to be written.
+pub struct SweptRowsMut<'a, T> {
+    pub x: &'a mut [T],
+    pub factors: &'a mut [Four<T>],
+}
+
+/// Takes vectors, `ld` apart, through all reflections: in groups, or one after the other. Keeps the factors if there is room.
+#[inline(always)]
+pub fn sweep<T: Scalar, S: Simd>(
+    s: S,
+    columns: &mut ReflectionColumns<T>,
+    cancel: &Cancel<'_>,
+    (u, adjoint, grouped): (Reflections<'_, T>, bool, bool),
+    x: &mut [T],
+    ld: usize,
+    mut factors: Option<&mut [Four<T>]>,
+) -> Result<()> {
+    let (k, ops) = (u.count(), Registers(s));
+    let (groups, side) = (k.div_ceil(GROUP), side_by_side::<T>(x.len() / ld, ld));
+    for (number, panel) in panels(k, adjoint).enumerate() {
+        if number > 0 {
+            cancel.check()?;
+        }
+        let (first, begin) = (u.form().first(panel.start), panel.start / GROUP);
+        columns.set(s, u.columns(panel.start, panel.end))?;
+        if grouped {
+            columns.find_factors(ops, adjoint);
+        }
+        for (chunk, x) in x.chunks_mut(side * ld).enumerate() {
+            let place = |r: usize, group: usize| (chunk * side + r) * groups + begin + group;
+            if grouped {
+                columns.apply_groups(
+                    ops,
+                    adjoint,
+                    &mut x[first..],
+                    ld,
+                    #[inline(always)]
+                    |group, r, of_group| {
+                        if let Some(factors) = &mut factors {
+                            factors[place(r, group)] = of_group;
+                        }
+                    },
+                );
+            } else {
+                let steps = columns.steps(adjoint);
+                steps.apply(
+                    ops,
+                    &mut x[first..],
+                    ld,
+                    #[inline(always)]
+                    |i, r, _, factor| {
+                        if let Some(factors) = &mut factors {
+                            let j = steps.column(i);
+                            factors[place(r, j / GROUP)][j % GROUP] = factor;
+                        }
+                    },
+                );
+            }
+        }
+    }
+    Ok(())
+}
