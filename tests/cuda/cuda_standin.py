@@ -17,7 +17,7 @@ import array_api_compat.numpy
 import numpy as np
 
 from householder._base import notices
-from householder._cuda import instances, kernels, library, recurrence, verdicts
+from householder._cuda import application, factors, instances, kernels, library, recurrence, verdicts
 from householder._cuda.arrays import Arrays
 from householder._cuda.instances import CLUSTERS, OPTIONS, PHI, PROBE, SOURCES, Launch
 from tests.cuda import emulation
@@ -243,7 +243,8 @@ def install(monkeypatch, *, capability=90, trials=False):
     monkeypatch.setattr(instances, "FACTOR_COLUMNS", dict.fromkeys(instances.NUMBERS, (16,)))  # few to compile
     monkeypatch.setattr(instances, "APPLICATION_LANES", (8,))
     of_kernels = ((kernels, name) for name in ("device_of", "takes_clusters", "missing"))
-    cached = *of_kernels, (library, "_library"), (recurrence, "candidates")
+    plans = *((owner, "_plan") for owner in (factors, application, recurrence)), (recurrence, "candidates")
+    cached = *of_kernels, (library, "_library"), *plans
     for owner, name in cached:
         monkeypatch.setattr(owner, name, cache(getattr(owner, name).__wrapped__))
     return Arrays(np)

@@ -6,6 +6,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 import householder as hh
 from householder import _core, _cuda
 from householder._base import cpu
-from householder._cuda import device, instances, kernels, trials, verdicts
+from householder._cuda import device, factors, instances, kernels, recurrence, trials, verdicts
 from householder._cuda.arrays import cupy_arrays
 from householder._cuda.library import library_of
 from householder._cuda.recurrence import candidates
@@ -99,6 +100,17 @@ def test_packed_sequences_in_a_tile(standin, m, transpose, h0):  # noqa: ARG001
 def test_u_1_is_one_more_column_of_low_rank(standin):  # noqa: ARG001
     check("float32", 16, 16, method="wy")
     check("float32", 16, 16, method="wy", transpose=True)
+
+
+def test_calls_of_the_same_shapes_share_a_plan_and_others_do_not(monkeypatch):
+    sequences = [(64, 8, 2, 2), (64, 8, 3, 2), (64, 8, 2, 3), (64, 7, 2, 2)]
+    with np.errstate(all="ignore"):
+        monkeypatch.setitem(apply._BACKENDS, np.ndarray, cuda_standin.install(monkeypatch))
+        for sizes, transpose in product(2 * sequences, (False, True)):
+            check("float32", *sizes, transpose=transpose)
+    found = recurrence._plan.cache_info(), factors._plan.cache_info()
+    assert [plans.misses for plans in found] == [2 * len(sequences), 2 * len({8, 7})]
+    assert all(plans.hits > plans.misses for plans in found)
 
 
 def test_a_device_without_clusters_takes_other_kernels(monkeypatch):

@@ -24,6 +24,7 @@ SMALL = {
 }
 WITH_OTHERS = {
     "gated_layer": ("transformers", "--tokens 8 --rounds 1"),
+    "gpu_host": ("cupy", "--rounds 1"),
     "operations": ("transformers", ""),
     "pretrained": ("transformers", "--threads 1 --tokens 8 --rounds 1 --models qwen3_5"),
     "versus_adapters": ("peft", "--size 32 --tokens 4 --rounds 1"),
@@ -63,7 +64,7 @@ def test_benchmarks_print_a_table(script):
     [
         *(
             pytest.param(name, marks=pytest.mark.long)
-            for name in ("gated_layer", "operations", "pretrained", "versus_fallbacks", "versus_mamba")
+            for name in ("gated_layer", "gpu_host", "operations", "pretrained", "versus_fallbacks", "versus_mamba")
         ),
         "versus_adapters",
         "versus_jax",

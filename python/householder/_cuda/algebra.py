@@ -21,7 +21,7 @@ class Form(NamedTuple):
     v: AnyArray
     """Unit columns ``(..., n, k)``; a column that stands for the identity is zero."""
     t: AnyArray
-    """``T = striu(V* V) + diag(V* V) / 2`` in double precision; None in a form that was saved and read back."""
+    """``T = striu(V* V) + diag(V* V) / 2`` in double precision, or None where nobody asked for it."""
     s: AnyArray
     """``S = T^-1``, ``(..., k, k)``, in double precision like T."""
     a: AnyArray
@@ -50,8 +50,8 @@ class Sums(NamedTuple):
         return Sums(self.c1 + other.c1, self.c2 + other.c2, overlap)
 
 
-def form(u: AnyArray, phases: AnyArray = None) -> Form:
-    """Normalise columns and form S.
+def form(u: AnyArray, phases: AnyArray = None, with_t: bool = False) -> Form:
+    """Normalise columns and form S, and T if asked.
 
     Norms, the Gram matrix and S have double precision. V is the rounded one, so ``T + T* = V* V`` holds for the same V
     that is applied.
@@ -60,7 +60,7 @@ def form(u: AnyArray, phases: AnyArray = None) -> Form:
     xp = library.xp
     n, m = u.shape[-2:]
     k = reflection_count(n, m, ends_in_sign=not library.is_complex(u))
-    if (by_kernel := factors.form(library, u, k)) is not None:
+    if (by_kernel := factors.form(library, u, k, with_t)) is not None:
         v, t, s, a, norm = by_kernel
         return Form(library, v, t, s, a, norm, diagonal(library, u, phases))
     v, length, power, gone = reflections.unit_columns(library, xp.tril(u)[..., :k])
@@ -68,7 +68,7 @@ def form(u: AnyArray, phases: AnyArray = None) -> Form:
 
     wide_v = library.cast(v, library.wide(v))
     gram, d = reflections.gram_matrix(library, wide_v)
-    t = xp.triu(gram, k=1) + library.eye(k, gram) / d[..., None]
+    t = xp.triu(gram, k=1) + library.eye(k, gram) / d[..., None] if with_t else None
     s = d[..., None] * library.inverse(gram * d[..., None, :])
     return Form(library, v, t, s, library.cast(wide_v @ s, u.dtype), norm, diagonal(library, u, phases))
 
@@ -184,7 +184,7 @@ def states(f: Form, rows: AnyArray, transpose: bool) -> list[AnyArray]:
 
 def form_for(u: AnyArray, phases: AnyArray, count: int, method: str) -> Form:
     """Form u as a method needs it for this number of rows; ``"auto"`` forms W where that saves multiplications."""
-    f = form(u, phases)
+    f = form(u, phases, method == "reflections")
     n, k = f.v.shape[-2:]
     if method == "dense" or (method == "auto" and count * (2 * k - n) > n * k):
         return f._replace(w=matrix(f))

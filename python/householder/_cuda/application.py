@@ -3,7 +3,7 @@
 Shapes are those of :mod:`householder._cuda.algebra`.
 """
 
-from functools import partial
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -13,6 +13,7 @@ from householder._base.types import AnyArray
 from householder._cuda import algebra, instances, kernels, trials, verdicts
 from householder._cuda.algebra import Form
 from householder._cuda.instances import Direction
+from householder._cuda.kernels import Plan
 from householder._cuda.library import library_of
 
 
@@ -28,12 +29,12 @@ def forward(
     u: AnyArray, rows: AnyArray, phases: AnyArray, transpose: bool, method: str
 ) -> tuple[AnyArray, Form | None]:
     """Return ``W h`` or ``W* h`` for each row h, and, for ``backward``, the form of u if matrix products formed it."""
-    kernel = _kernel("forward", u, rows, phases, method)
-    if kernel is None:
+    plan = _usable_plan("forward", u, rows, phases, transpose, method)
+    if plan is None:
         f = algebra.form_for(u, phases, rows.shape[-2], method)
         return algebra.by_method(f, rows, transpose, method), f
     c = library_of(u).empty(rows.shape, u)
-    _launch(kernel, u, rows, (c,), transpose)
+    _launch(plan, u, rows, (c,))
     return c, None
 
 
@@ -49,31 +50,37 @@ def backward(
     form: Form | None = None,
 ) -> tuple[AnyArray, AnyArray, AnyArray]:
     """Return the gradients of u, of the rows if ``needs_h``, and of phases, from those of ``forward``'s result."""
-    kernel = _kernel("backward", u, rows, phases, method)
-    if kernel is None:
+    plan = _usable_plan("backward", u, rows, phases, transpose, method)
+    if plan is None:
         f = form if form is not None else algebra.form_for(u, phases, rows.shape[-2], method if needs_h else "wy")
         grad_u, grad_phases = algebra.gradients(f, rows, grads, transpose, phases is not None)
         return grad_u, algebra.by_method(f, grads, not transpose, method) if needs_h else None, grad_phases
     library = library_of(u)
     grad_u, grad_h = library.empty(u.shape, u), library.empty(rows.shape, u) if needs_h else None
-    _launch(kernel, u, rows, (library.contiguous(grads), grad_u, grad_h), transpose)
+    _launch(plan, u, rows, (library.contiguous(grads), grad_u, grad_h))
     return grad_u, grad_h, None
 
 
-def _kernel(
-    direction: Direction, u: AnyArray, rows: AnyArray, phases: AnyArray, method: str
-) -> tuple[str, instances.Launch] | None:
-    """Return the name and launch of the kernel for this shape and method, or None."""
+def _usable_plan(
+    direction: Direction, u: AnyArray, rows: AnyArray, phases: AnyArray, transpose: bool, method: str
+) -> Plan | None:
+    """Return the plan of the kernel for this shape and method, or None."""
     if phases is not None or method not in ("auto", "reflections"):
         return None
     if not kernels.available():
         return None
     n, m = u.shape[-2:]
     library = library_of(u)
-    kernel = instances.application(direction, n, m, _count(u), rows.shape[-2], library.name(u.dtype))
-    if kernel is None or not verdicts.usable(library.device(u), kernel[0], partial(_try, direction, u, n)):
+    plan = _plan(direction, n, m, u.shape[0] if u.ndim == 3 else 1, rows.shape[-2], transpose, library.name(u.dtype))
+    if plan is None or not verdicts.usable(library.device(u), plan.name, _try, direction, u, n):
         return None
-    return kernel
+    return plan
+
+
+@lru_cache(kernels.PLANS)
+def _plan(direction: Direction, n: int, m: int, count: int, rows: int, transpose: bool, dtype: str) -> Plan | None:
+    chosen = instances.application(direction, n, m, count, rows, dtype)
+    return None if chosen is None else Plan(*chosen, tuple(map(np.int32, (count, n, m, rows, transpose))))
 
 
 def _try(direction: Direction, like: AnyArray, n: int) -> None:
@@ -93,15 +100,8 @@ def _try(direction: Direction, like: AnyArray, n: int) -> None:
     trials.compare(library, results, expected, dtype)
 
 
-def _count(u: AnyArray) -> int:
-    return len(u) if u.ndim == 3 else 1
-
-
-def _launch(
-    kernel: tuple[str, instances.Launch], u: AnyArray, rows: AnyArray, others: tuple[AnyArray, ...], transpose: bool
-) -> None:
+def _launch(plan: Plan, u: AnyArray, rows: AnyArray, others: tuple[AnyArray, ...]) -> None:
     library = library_of(u)
-    arrays = (library.contiguous(u), library.contiguous(rows), *others)
-    sizes = (_count(u), *u.shape[-2:], rows.shape[-2], transpose)
-    arguments = (*map(library.pointer, arrays), *map(np.int32, sizes))
-    kernels.launch(library.device(u), "application", *kernel, arguments)
+    arrays = (library.contiguous(u), library.contiguous(rows), *others)  # which live until the launch is queued
+    arguments = (*library.pointers(*arrays), *plan.sizes)
+    kernels.launch(library.device(u), "application", plan.name, plan.config, arguments)

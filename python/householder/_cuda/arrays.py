@@ -67,7 +67,7 @@ class Arrays:
     def forward_tape(self, u: Array, h: Array, phases: Array | None, transpose: bool) -> Array:
         """Return Algorithm 1's intermediate vectors ``(..., m + 1, n)`` for one matrix."""
         with library_of(u).current(u):
-            states = algebra.states(algebra.form(u, phases), h.reshape(-1, len(u)), transpose)
+            states = algebra.states(algebra.form(u, phases, True), h.reshape(-1, len(u)), transpose)
             tape: Array = self.xp.stack(states[::-1], axis=1)
             return tape.reshape(*h.shape[:-1], *tape.shape[1:])
 
@@ -87,7 +87,7 @@ class Arrays:
     def wy(self, u: Array) -> WY:
         """Return V, T and S."""
         with library_of(u).current(u):
-            f = algebra.form(u)
+            f = algebra.form(u, with_t=True)
             return WY(f.v, *(self.xp.asarray(a, u.dtype) for a in (f.t, f.s)))
 
     def factor(self, q: Array, m: int) -> tuple[Array, Array | None, float]:

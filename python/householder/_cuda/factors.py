@@ -1,6 +1,6 @@
 """V, S and A, and gradients of u, for many matrices in one launch each, if a block's shared memory holds S."""
 
-from functools import partial
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -8,22 +8,26 @@ import numpy as np
 from householder import reference
 from householder._base.types import AnyArray
 from householder._cuda import instances, kernels, trials, verdicts
-from householder._cuda.instances import Launch, SquareKernel
+from householder._cuda.instances import SquareKernel
+from householder._cuda.kernels import Plan
 from householder._cuda.library import KernelLibrary
 
 
-def form(library: KernelLibrary, u: AnyArray, k: int) -> tuple[AnyArray, ...] | None:
-    """Return V, T, S, A and norms of ``u (..., n, m)`` with k reflections; None if no kernel serves the shape."""
+def form(library: KernelLibrary, u: AnyArray, k: int, with_t: bool = False) -> tuple[AnyArray, ...] | None:
+    """Return V, T if asked, S, A and norms of ``u (..., n, m)`` with k reflections; None if no kernel serves them."""
     *batch_shape, n, m = u.shape
-    kernel = _kernel("factors", library, u, n, k)
-    if kernel is None:
+    index = library.device(u)
+    plan = _usable_plan("factors", index, library, u, n, m, k)
+    if plan is None:
         return None
-    u = library.contiguous(u)
-    v, a = (library.empty((*batch_shape, n, k), u) for _ in range(2))
-    t, s = (library.empty((*batch_shape, k, k), u, library.wide(u)) for _ in range(2))
-    norm = library.empty((*batch_shape, 1, k), u, u.real.dtype)
-    pointers = (library.pointer(array) for array in (u, v, a, s, t, norm))
-    kernels.launch(library.device(u), "factors", *kernel, (*pointers, *map(np.int32, (n, m, k))))
+    u, empty = library.contiguous(u), library.empty
+    v, a = empty((*batch_shape, n, k), u), empty((*batch_shape, n, k), u)
+    wide = library.wide(u)
+    s = empty((*batch_shape, k, k), u, wide)
+    t = empty((*batch_shape, k, k), u, wide) if with_t else None
+    norm = empty((*batch_shape, 1, k), u, u.real.dtype)
+    arguments = (*library.pointers(u, v, a, s, t, norm), *plan.sizes)
+    kernels.launch(index, "factors", plan.name, plan.config, arguments)
     return v, t, s, a, norm
 
 
@@ -33,25 +37,33 @@ def gradient(library: KernelLibrary, v: AnyArray, s: AnyArray, c1: AnyArray, c2:
     Names are those of ``cuda/gradients.cu``.
     """
     n, k = v.shape[-2:]
-    kernel = _kernel("gradients", library, v, n, k)
-    if kernel is None:
+    index = library.device(v)
+    plan = _usable_plan("gradients", index, library, v, n, k, k)
+    if plan is None:
         return None
     grad_u = library.empty(v.shape, v)
     arrays = (*map(library.contiguous, (v, s, c1, c2, norm)), grad_u)
-    arguments = (*map(library.pointer, arrays), np.int32(n), np.int32(k))
-    kernels.launch(library.device(v), "gradients", *kernel, arguments)
+    kernels.launch(index, "gradients", plan.name, plan.config, (*library.pointers(*arrays), *plan.sizes))
     return grad_u
 
 
-def _kernel(kernel: SquareKernel, library: KernelLibrary, like: AnyArray, n: int, k: int) -> tuple[str, Launch] | None:
-    """Return name and launch of the kernel for as many matrices as ``like (..., n, m)`` has, or None."""
+def _usable_plan(
+    kernel: SquareKernel, index: int, library: KernelLibrary, like: AnyArray, n: int, m: int, k: int
+) -> Plan | None:
+    """Return the plan of the kernel for as many matrices as ``like (..., n, m)`` has, or None."""
     if not kernels.available():
         return None
-    index = library.device(like)
-    capability = kernels.device_of(index).capability
-    chosen = instances.square(kernel, n, k, prod(like.shape[:-2]), library.name(like.dtype), capability)
-    trial = partial(_try, kernel, library, like, min(n, 2 * k + 1), k)
-    return chosen if chosen is not None and verdicts.usable(index, chosen[0], trial) else None
+    plan = _plan(kernel, index, n, m, k, prod(like.shape[:-2]), library.name(like.dtype))
+    if plan is None or not verdicts.usable(index, plan.name, _try, kernel, library, like, min(n, 2 * k + 1), k):
+        return None
+    return plan
+
+
+@lru_cache(kernels.PLANS)
+def _plan(kernel: SquareKernel, index: int, n: int, m: int, k: int, count: int, dtype: str) -> Plan | None:
+    chosen = instances.square(kernel, n, k, count, dtype, kernels.device_of(index).capability)
+    sizes = (n, m, k) if kernel == "factors" else (n, k)
+    return None if chosen is None else Plan(*chosen, tuple(map(np.int32, sizes)))
 
 
 def _try(kernel: SquareKernel, library: KernelLibrary, like: AnyArray, n: int, k: int) -> None:

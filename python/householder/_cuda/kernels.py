@@ -6,6 +6,8 @@ import warnings
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from householder import _core
 from householder._base import notices
 from householder._cuda import device, instances
@@ -15,6 +17,9 @@ CompiledKernel = Any
 """A function of CuPy's ``RawModule``."""
 KernelArgument = Any
 """A pointer as an integer, or a scalar or record of NumPy of the type in C."""
+
+PLANS = 1024
+"""The number of plans that each kind of call keeps; the one that was not used for longest goes first."""
 
 _lock = threading.Lock()
 _compiled: dict[tuple[int, str], CompiledKernel] = {}
@@ -33,6 +38,15 @@ class Device(NamedTuple):
     capability: int
     """Compute capability, 90 for 9.0."""
     multiprocessors: int
+
+
+class Plan(NamedTuple):
+    """What a launch takes from the shapes, types and device of a call."""
+
+    name: str
+    config: Launch
+    sizes: tuple[np.int32, ...]
+    """The arguments that follow the arrays."""
 
 
 @cache

@@ -4,12 +4,12 @@ Written once for CuPy and torch. ``Sequence`` is validated; its arrays have the 
 :func:`householder.rnn`, and rows ``(rows, n)`` are all steps of all sequences, one step after the other.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache
 from types import ModuleType
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
@@ -19,14 +19,17 @@ from householder._base.types import AnyArray, Sequence, SequenceGradients
 from householder._cuda import algebra, instances, kernels, trials, verdicts
 from householder._cuda.algebra import Form, Sums
 from householder._cuda.device import cupy
-from householder._cuda.kernels import Device
+from householder._cuda.kernels import Device, Plan
 from householder._cuda.library import KernelLibrary, library_of
 from householder._cuda.packing import Packing
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Instance:
-    """The kernel for a recurrence; ``n`` and ``m`` are real sizes, twice those of complex numbers."""
+    """The kernel for a recurrence; ``n`` and ``m`` are real sizes, twice those of complex numbers.
+
+    Instances are equal if they are the same object, so a cache finds them without a comparison of their fields.
+    """
 
     device: Device
     dense: bool
@@ -44,7 +47,7 @@ class Instance:
             return {d: ("fallback", instances.fallback_name(d, self.dtype, self.nonlinearity)) for d in directions}
         return {d: (self.tile.kernel, self.tile.name(d, self.dtype, self.nonlinearity)) for d in directions}
 
-    @property
+    @cached_property
     def is_slower_than_steps(self) -> bool:
         """Whether torch operations, one step after the other, are preferred."""
         return self.tile is None and instances.prefers_steps(self.n, self.m, self.dtype, dense=self.dense)
@@ -61,6 +64,14 @@ class Instance:
         if self.tile is not None:
             return self.tile.launch(batch, multiprocessors), 0
         return instances.fallback_launch(self.n, 0 if self.dense else self.m, self.dtype, batch, multiprocessors)
+
+
+@lru_cache(kernels.PLANS)
+def _plan(instance: Instance, direction: instances.Direction, steps: int, batch: int) -> tuple[Plan, int]:
+    """Return the plan of a launch, and the size of its scratch memory in numbers."""
+    config, numbers = instance.launch_config(batch)
+    sizes = map(np.int32, (instance.n, instance.m, steps, batch))
+    return Plan(instance.names[direction][1], config, tuple(sizes)), numbers
 
 
 class SavedByKernels(NamedTuple):
@@ -106,9 +117,9 @@ def choose(kernels_in_order: Many[Instance], library: KernelLibrary, like: AnyAr
         There is none.
     """
 
-    def on_trial(instance: Instance) -> tuple[int, str, Callable[[], None]]:
+    def on_trial(instance: Instance) -> tuple[Any, ...]:
         key = f"{instance.trial_key}, packed" if packed else instance.trial_key
-        return instance.device.number, key, partial(_try, instance, library, like, packed)
+        return instance.device.number, key, _try, instance, library, like, packed
 
     *others, last = kernels_in_order
     for instance in others:
@@ -218,27 +229,28 @@ class KernelRun:
         self.form = form
 
     def _instance(self) -> Instance:
-        s, library = self.sequence, self.library
-        if notices.kernel_mode() == "off":
+        s, library, mode = self.sequence, self.library, notices.kernel_mode()
+        if mode == "off":
             raise verdicts.UnusableError(f"{notices.VARIABLE} is 'off'")
         device = kernels.device_of(library.device(s.u))
         properties = *s.u.shape, library.name(s.x.dtype), s.nonlinearity
         fitting = candidates(device, *properties, phases=s.phases is not None, method=s.method)
-        if library.has_steps and notices.kernel_mode() != "require":
+        if library.has_steps and mode != "require":
             fitting = tuple(instance for instance in fitting if not instance.is_slower_than_steps)
             if not fitting:
                 raise verdicts.UnusableError("torch operations are faster")
         return choose(fitting, library, s.u, self.packing is not None)
 
-    def launch(self, direction: instances.Direction, matrices: tuple[AnyArray, AnyArray], *arguments: AnyArray) -> None:
-        """Launch with pointers to arrays; the sizes follow them, and the scratch memory of the fallback."""
-        instance, library, u = self.instance, self.library, self.sequence.u
-        config, numbers = instance.launch_config(self.batch)
-        sizes = (np.int32(size) for size in (instance.n, instance.m, self.steps, self.batch))
-        scratch = library.empty((numbers,), u, u.real.dtype) if numbers else None
-        parameters = (*matrices, *arguments, *sizes, *(() if instance.tile is not None else (scratch,)))
-        pointers = tuple(a if isinstance(a, np.generic) else library.pointer(a) for a in parameters)
-        kernels.launch(instance.device.number, *instance.names[direction], config, pointers)
+    def launch(self, direction: instances.Direction, before: Many[AnyArray], after: Many[AnyArray]) -> None:
+        """Launch with pointers to the arrays before and after the slope and the offsets; sizes and scratch follow."""
+        instance, library, s = self.instance, self.library, self.sequence
+        plan, numbers = _plan(instance, direction, self.steps, self.batch)
+        pointers, slope = library.pointers, np.float64(s.negative_slope)
+        arguments = (*pointers(*before), slope, *pointers(self.offsets, *after), *plan.sizes)
+        if instance.tile is None:
+            scratch = library.empty((numbers,), s.u, s.u.real.dtype) if numbers else None
+            arguments += (library.pointer(scratch),)
+        kernels.launch(instance.device.number, instance.names[direction][0], plan.name, plan.config, arguments)
 
     def matrices(self, adjoint: bool) -> tuple[AnyArray, AnyArray]:
         """Return ``P`` and ``Q`` of ``I - Q P*``, or W and None; of ``W*`` if adjoint. Complex ones have real form."""
@@ -277,18 +289,18 @@ class KernelRun:
         """Return all states ``(rows, n)``."""
         s, library = self.sequence, self.library
         x = s.x.reshape(self.rows, s.x.shape[-1])
-        driven = library.contiguous(library.linear(x, *(self._as_states(a) for a in (s.input_weight, s.bias))))
-        h = library.empty((self.rows, len(s.u)), x)
-        arguments = (driven, s.h0, s.nonlinearity_bias, np.float64(s.negative_slope), self.offsets, h)
+        driven = library.contiguous(library.linear(x, self._as_states(s.input_weight), self._as_states(s.bias)))
+        h = library.empty((self.rows, s.u.shape[0]), x)
         z = None if self.instance.dense else saved.z
-        self.launch("forward", self.matrices(s.transpose), *arguments, z, saved.flags)
+        before = *self.matrices(s.transpose), driven, s.h0, s.nonlinearity_bias
+        self.launch("forward", before, (h, z, saved.flags))
         return h
 
     def run_backward(
         self, h: AnyArray, saved: SavedByKernels, grad_h: AnyArray, grad_last: AnyArray, names: Collection[str]
     ) -> dict[str, AnyArray]:
         """Return the gradients by name."""
-        s, library, xp = self.sequence, self.library, self.library.xp
+        s, library = self.sequence, self.library
         n, m = s.u.shape
         h = h.reshape(self.rows, n)
         delta = library.empty((self.rows, n), h)
@@ -296,8 +308,8 @@ class KernelRun:
         grad_h0 = library.empty((self.batch, n), h) if "h0" in names else None
         b = s.nonlinearity_bias
         grad_b = None if b is None else library.empty((self.batch, len(b)), b)
-        arguments = (h, saved.flags, b, np.float64(s.negative_slope), self.offsets, grad_h, grad_last)
-        self.launch("backward", self.matrices(not s.transpose), *arguments, delta, q, grad_h0, grad_b)
+        before = *self.matrices(not s.transpose), h, saved.flags, b
+        self.launch("backward", before, (grad_h, grad_last, delta, q, grad_h0, grad_b))
 
         gradients = {"h0": grad_h0}
         if "u" in names or "phases" in names:
@@ -310,9 +322,10 @@ class KernelRun:
         if "input_weight" in names:
             gradients["input_weight"] = delta.T @ library.cast(s.x.reshape(self.rows, -1), s.u.dtype).conj()
         if "bias" in names:
-            gradients["bias"] = xp.sum(delta, axis=0)
+            gradients["bias"] = delta.sum(axis=0)
         if "nonlinearity_bias" in names:
-            gradients["nonlinearity_bias"] = xp.sum(grad_b, axis=0)
+            assert grad_b is not None
+            gradients["nonlinearity_bias"] = grad_b.sum(axis=0)
         return gradients
 
     def _as_states(self, a: AnyArray) -> AnyArray:
@@ -330,13 +343,11 @@ class KernelRun:
         if s.h0 is not None:
             pairs.append((s.h0, slice(self.batch)))
         k = f.v.shape[-1]
-        z, q = (None if a is None else a[:, :k] for a in (z, q))
+        cast, dtype = self.library.cast, f.v.dtype
         total: Sums | None = None
         for p, rows in pairs:
-            p, step, z_rows, q_rows = (
-                None if a is None else self.library.cast(a, f.v.dtype)
-                for a in (p, delta[rows], *(None if a is None else a[rows] for a in (z, q)))
-            )
+            p, step = cast(p, dtype), cast(delta[rows], dtype)
+            z_rows, q_rows = (None if a is None else cast(a[rows, :k], dtype) for a in (z, q))
             part = algebra.sums(f, *((step, p, q_rows, z_rows) if s.transpose else (p, step, z_rows, q_rows)))
             total = part if total is None else total.plus(part)
         assert total is not None
@@ -357,14 +368,15 @@ def forward(
     Without ``saved``, whose arrays are filled, these are new. Kernels run from the first row to the last: with
     ``reverse`` they see inputs and states in the order of time.
     """
-    library, shape = library_of(sequence.u), (*sequence.x.shape[:-1], len(sequence.u))
+    library, shape = library_of(sequence.u), (*sequence.x.shape[:-1], sequence.u.shape[0])
     if not steps or not batch:
         return library.empty(shape, sequence.x), None, SavedByKernels()
-    in_time = sequence._replace(x=_flipped(sequence.x, sequence.reverse, library))
-    recurrence = KernelRun(in_time, steps, batch, SavedByKernels())
+    if sequence.reverse:
+        sequence = sequence._replace(x=_flipped(sequence.x, library))
+    recurrence = KernelRun(sequence, steps, batch, SavedByKernels())
     saved = recurrence.room() if saved is None else saved
     h = recurrence.run_forward(saved).reshape(shape)
-    return _flipped(h, sequence.reverse, library), recurrence, saved
+    return _flipped(h, library) if sequence.reverse else h, recurrence, saved
 
 
 def backward(
@@ -379,24 +391,27 @@ def backward(
 ) -> SequenceGradients:
     """Return the gradients of the arguments in ``names`` that are not None, computing again what ``saved`` lacks."""
     library = library_of(sequence.u)
-    arguments = {name: a for name, a in sequence._asdict().items() if name in names and a is not None}
+    arguments = {name: a for name in names if (a := getattr(sequence, name)) is not None}
     if not steps or not batch:
         none = {name: library.zeros(a.shape, a) for name, a in arguments.items()}
         if "h0" in none and grad_last is not None:
             none["h0"] += grad_last  # no step: the last state is h0
-        return _named(none)
-    x, h, grad_h = (_flipped(a, sequence.reverse, library) for a in (sequence.x, h, grad_h))
-    recurrence = KernelRun(sequence._replace(x=x), steps, batch, saved)
+        return _NO_GRADIENTS._replace(**none)
+    if sequence.reverse:
+        x, h, grad_h = (_flipped(a, library) for a in (sequence.x, h, grad_h))
+        sequence = sequence._replace(x=x)
+    recurrence = KernelRun(sequence, steps, batch, saved)
     if NONLINEARITIES[sequence.nonlinearity].has_flags and saved.flags is None:
         saved = recurrence.room()
         recurrence.run_forward(saved)
-    gradients = recurrence.run_backward(h, saved, grad_h, grad_last, arguments.keys())
-    return _named(gradients | {"x": _flipped(gradients.get("x"), sequence.reverse, library)})
+    gradients = recurrence.run_backward(h, saved, grad_h, grad_last, arguments)
+    if sequence.reverse:
+        gradients["x"] = _flipped(gradients.get("x"), library)
+    return _NO_GRADIENTS._replace(**gradients)
 
 
-def _flipped(a: AnyArray, reverse: bool, library: KernelLibrary) -> AnyArray:
-    return library.contiguous(library.xp.flip(a, axis=0)) if reverse and a is not None else a
+_NO_GRADIENTS = SequenceGradients._make([None] * len(SequenceGradients._fields))
 
 
-def _named(gradients: dict[str, AnyArray]) -> SequenceGradients:
-    return SequenceGradients._make(gradients.get(name) for name in SequenceGradients._fields)
+def _flipped(a: AnyArray, library: KernelLibrary) -> AnyArray:
+    return None if a is None else library.contiguous(library.xp.flip(a, axis=0))

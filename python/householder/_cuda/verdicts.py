@@ -6,8 +6,10 @@ then use matrix products, another kernel or torch operations.
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from householder._base import notices
+from householder._base.types import AnyFunction
 from householder._cuda import kernels
 
 _NO_VERDICT = (2, 214, 700, 702, 710, 714, 715, 716, 717, 718, 719)
@@ -26,7 +28,7 @@ class WrongError(ArithmeticError):
     """A kernel computed a wrong result."""
 
 
-def require(index: int, name: str, trial: Callable[[], None]) -> None:
+def require(index: int, name: str, trial: AnyFunction, *arguments: object) -> None:
     """Make sure that a kernel, by its name expression, can be used on a device; the first call for it runs the trial.
 
     Raises
@@ -38,15 +40,15 @@ def require(index: int, name: str, trial: Callable[[], None]) -> None:
     """
     verdict = _verdicts.get((index, name))
     if verdict is None:
-        verdict = _tried((index, name), trial)
+        verdict = _tried((index, name), partial(trial, *arguments))
     if verdict:
         raise UnusableError(verdict)
 
 
-def usable(index: int, name: str, trial: Callable[[], None]) -> bool:
+def usable(index: int, name: str, trial: AnyFunction, *arguments: object) -> bool:
     """Return whether ``require`` succeeds."""
     try:
-        require(index, name, trial)
+        require(index, name, trial, *arguments)
     except UnusableError:
         return False
     return True

@@ -15,10 +15,15 @@ from types import SimpleNamespace
 HERE = Path(__file__).resolve().parent
 
 
-State = SimpleNamespace(
+class _State(SimpleNamespace):
+    @property
+    def current(self):
+        return _DRIVER.getDevice(0)
+
+
+State = _State(
     capabilities=[(9, 0), (9, 0)],
     multiprocessors=3,
-    current=0,
     capturing=0,
     loads=0,
     load_status=0,
@@ -45,7 +50,12 @@ def _driver():
         str(HERE / "libcuda.c"),
     ]
     subprocess.run(command, check=True)
-    return ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
+    driver = ctypes.PyDLL(str(path), ctypes.RTLD_GLOBAL)
+    driver.setDevice.restype = ctypes.py_object
+    return driver
+
+
+_DRIVER = _driver()
 
 
 def _attribute(attribute, device):
@@ -69,10 +79,6 @@ _libc.aligned_alloc.argtypes = (ctypes.c_size_t, ctypes.c_size_t)
 _libc.free.argtypes = (ctypes.c_void_p,)
 
 
-def _set_device(device):
-    State.current = device
-
-
 RUNTIME = {
     "_ensure_context": lambda: None,
     "_getCUDAMajorVersion": lambda: 13,
@@ -81,7 +87,7 @@ RUNTIME = {
     "deviceSynchronize": lambda: None,
     "driverGetVersion": lambda: 13020,
     "free": lambda address: _libc.free(address),
-    "getDevice": lambda: State.current,
+    "getDevice": lambda: _DRIVER.getDevice(0),
     "getDeviceCount": lambda: len(State.capabilities),
     "malloc": _allocate,
     "memGetInfo": lambda: (1 << 33, 1 << 34),
@@ -90,7 +96,7 @@ RUNTIME = {
     "memset": lambda to, value, size: ctypes.memset(to, value, size) and None,
     "memsetAsync": lambda to, value, size, _: ctypes.memset(to, value, size) and None,
     "runtimeGetVersion": lambda: 13020,
-    "setDevice": _set_device,
+    "setDevice": lambda number: _DRIVER.setDevice(number, 0),
     "streamCreateWithFlags": lambda _: 1 << 20,
     "streamCreateWithPriority": lambda *_: 1 << 20,
     "streamDestroy": lambda _: None,
@@ -100,6 +106,9 @@ RUNTIME = {
     "streamSynchronize": lambda _: None,
 }
 """What takes the place of CUDA's runtime, by the names in CuPy's table."""
+
+OF_DRIVER = ("getDevice", "setDevice")
+"""Functions of which the driver has the C functions too."""
 
 TYPES = {
     "int": ctypes.c_int,
@@ -131,7 +140,7 @@ def _replace_runtime():
         def call(*given, function=function, own=own):
             return function(*given[own])
 
-        made = ctypes.PYFUNCTYPE(TYPES[result.strip()], *types)(call)
+        made = getattr(_DRIVER, name) if name in OF_DRIVER else ctypes.PYFUNCTYPE(TYPES[result.strip()], *types)(call)
         _kept.extend([made, signature])
         runtime.__pyx_capi__[name] = new(ctypes.cast(made, ctypes.c_void_p), signature, None)
         if hasattr(runtime, name):
@@ -184,24 +193,27 @@ def _launch_by(names):
     return launch
 
 
-def pytest_configure():
-    """Load CuPy on the driver."""
-    driver = _driver()
+def load():
+    """Load CuPy on the driver, whose launches return at once."""
     _replace_runtime()
     import cupy
-
-    names = _name_kernels()
-    signature = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, *[ctypes.c_uint] * 3, ctypes.c_void_p, ctypes.c_void_p)
-    functions = signature(_launch_by(names)), ctypes.CFUNCTYPE(ctypes.c_int)(_load)
-    driver.on_launch(functions[0])
-    driver.on_load(functions[1])
-    _kept.extend([driver, *functions])
 
     from householder._cuda import library
     from tests.cuda import cuda_standin
 
     cuda_standin.cupy_module = lambda devices=2: cupy  # noqa: ARG005
     library.Torch.device = lambda self, a: 0  # noqa: ARG005
+
+
+def pytest_configure():
+    """Load CuPy, with launches that run in the emulator."""
+    load()
+    names = _name_kernels()
+    signature = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, *[ctypes.c_uint] * 3, ctypes.c_void_p, ctypes.c_void_p)
+    functions = signature(_launch_by(names)), ctypes.CFUNCTYPE(ctypes.c_int)(_load)
+    _DRIVER.on_launch(functions[0])
+    _DRIVER.on_load(functions[1])
+    _kept.extend(functions)
 
 
 def pytest_sessionfinish():

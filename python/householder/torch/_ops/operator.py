@@ -84,7 +84,7 @@ class Operator:
 
         Where no graph is recorded, ``forward`` computes the results and what is saved instead of the operation.
         """
-        if route() is not EAGER:
+        if not getattr(inputs[0], "is_cpu", False) or route() is not EAGER:
             return None
         try:
             needs_graph = False

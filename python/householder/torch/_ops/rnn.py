@@ -9,7 +9,7 @@ For many matrices at once, as under ``vmap``, every tensor but ``batch_sizes`` h
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -182,9 +182,8 @@ class Rnn(Operation):
         from householder._cuda import recurrence
 
         sequence, sizes = _for_kernels(inputs, options), sizes_of(inputs)
-        h, run, native = recurrence.forward(
-            sequence, sizes.steps, sizes.batch, None if save else recurrence.SavedByKernels()
-        )
+        room = None if save else recurrence.SavedByKernels()
+        h, run, native = recurrence.forward(sequence, sizes.steps, sizes.batch, room)
         saved = RnnSaved(h, None, native if save and run is not None else None)
         return (h, _last_states(h, inputs, run, options.reverse)), saved
 
@@ -216,10 +215,10 @@ class Rnn(Operation):
         if saved.saved is not None and sizes.steps and sizes.batch:
             layout = layout_of(inputs, options)
             native = layout.arrays(saved.saved)._replace(form=layout.form(saved.saved, inputs.u, inputs.phases))
-        names = [name for name, is_needed in needs_grad._asdict().items() if is_needed]
-        h, grad_h, grad_last = (_contiguous(t) for t in (saved.h, *grads))
+        names = [name for name, is_needed in zip(RnnInputs._fields, needs_grad, strict=True) if is_needed]
+        h, grad_h, grad_last = _contiguous(inputs.u, saved.h, *grads)
         gradients = recurrence.backward(sequence, sizes.steps, sizes.batch, h, native, grad_h, grad_last, names)
-        return tuple(getattr(gradients, name) for name in RnnInputs._fields[: self.differentiable])
+        return tuple(gradients)
 
     def reason_without_kernel(self, inputs: RnnInputs[Tensor], options: RnnOptions) -> str:
         return unsupported_columns(inputs.tau, options.form)
@@ -352,35 +351,36 @@ def _for_kernels(inputs: RnnInputs[Tensor], options: RnnOptions) -> Sequence:
     if options.reverse:
         validate.direction(options.reverse, inputs.batch_sizes)
     require_kernel_columns(inputs.tau, options.form)
-    laid_out = RnnInputs(*[_contiguous(t) for t in inputs._replace(batch_sizes=None)])
+    u, x, h0, input_weight, bias, phases, nonlinearity_bias, _ = _contiguous(inputs.u, *inputs[:-1])
     return Sequence(
-        u=laid_out.u,
-        x=laid_out.x,
-        h0=laid_out.h0,
-        input_weight=laid_out.input_weight,
-        bias=laid_out.bias,
-        phases=laid_out.phases,
+        u=u,
+        x=x,
+        h0=h0,
+        input_weight=input_weight,
+        bias=bias,
+        phases=phases,
         batch_sizes=None if inputs.batch_sizes is None else inputs.batch_sizes.numpy(),
         nonlinearity=options.nonlinearity,
         negative_slope=options.negative_slope,
-        nonlinearity_bias=laid_out.nonlinearity_bias,
+        nonlinearity_bias=nonlinearity_bias,
         transpose=options.transpose,
         reverse=options.reverse,
         method=options.method,
     )
 
 
-def _contiguous(t: Tensor | None) -> Results:
+def _contiguous(like: Tensor, *tensors: Tensor | None) -> list[Any]:
     from householder._cuda.library import library_of
 
-    return None if t is None else library_of(t).contiguous(t)
+    contiguous = library_of(like).contiguous
+    return [None if t is None else contiguous(t) for t in tensors]
 
 
 def _last_states(h: Tensor, inputs: RnnInputs[Tensor], run: KernelRun | None, reverse: bool) -> Tensor:
     """Copy the state in which each sequence ends."""
     if run is not None and run.packing is not None:
         return h.index_select(0, run.packing.last())
-    if len(h):
+    if h.shape[0]:
         return h[0 if reverse else -1].clone()
     return h.new_zeros(h.shape[1:]) if inputs.h0 is None else inputs.h0.clone()
 
