@@ -13,7 +13,7 @@ from householder._base.types import AnyArray
 from householder._cuda import algebra, instances, kernels, trials, verdicts
 from householder._cuda.algebra import Form
 from householder._cuda.instances import Direction
-from householder._cuda.kernels import Plan
+from householder._cuda.kernels import LaunchPlan
 from householder._cuda.library import library_of
 
 
@@ -63,7 +63,7 @@ def backward(
 
 def _usable_plan(
     direction: Direction, u: AnyArray, rows: AnyArray, phases: AnyArray, transpose: bool, method: str
-) -> Plan | None:
+) -> LaunchPlan | None:
     """Return the plan of the kernel for this shape and method, or None."""
     if phases is not None or method not in ("auto", "reflections"):
         return None
@@ -78,9 +78,11 @@ def _usable_plan(
 
 
 @lru_cache(kernels.PLANS)
-def _plan(direction: Direction, n: int, m: int, count: int, rows: int, transpose: bool, dtype: str) -> Plan | None:
+def _plan(
+    direction: Direction, n: int, m: int, count: int, rows: int, transpose: bool, dtype: str
+) -> LaunchPlan | None:
     chosen = instances.application(direction, n, m, count, rows, dtype)
-    return None if chosen is None else Plan(*chosen, tuple(map(np.int32, (count, n, m, rows, transpose))))
+    return None if chosen is None else LaunchPlan(*chosen, tuple(map(np.int32, (count, n, m, rows, transpose))))
 
 
 def _try(direction: Direction, like: AnyArray, n: int) -> None:
@@ -100,7 +102,7 @@ def _try(direction: Direction, like: AnyArray, n: int) -> None:
     trials.compare(library, results, expected, dtype)
 
 
-def _launch(plan: Plan, u: AnyArray, rows: AnyArray, others: tuple[AnyArray, ...]) -> None:
+def _launch(plan: LaunchPlan, u: AnyArray, rows: AnyArray, others: tuple[AnyArray, ...]) -> None:
     library = library_of(u)
     arrays = (library.contiguous(u), library.contiguous(rows), *others)  # which live until the launch is queued
     arguments = (*library.pointers(*arrays), *plan.sizes)

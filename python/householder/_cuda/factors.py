@@ -9,7 +9,7 @@ from householder import reference
 from householder._base.types import AnyArray
 from householder._cuda import instances, kernels, trials, verdicts
 from householder._cuda.instances import SquareKernel
-from householder._cuda.kernels import Plan
+from householder._cuda.kernels import LaunchPlan
 from householder._cuda.library import KernelLibrary
 
 
@@ -49,7 +49,7 @@ def gradient(library: KernelLibrary, v: AnyArray, s: AnyArray, c1: AnyArray, c2:
 
 def _usable_plan(
     kernel: SquareKernel, index: int, library: KernelLibrary, like: AnyArray, n: int, m: int, k: int
-) -> Plan | None:
+) -> LaunchPlan | None:
     """Return the plan of the kernel for as many matrices as ``like (..., n, m)`` has, or None."""
     if not kernels.available():
         return None
@@ -60,10 +60,10 @@ def _usable_plan(
 
 
 @lru_cache(kernels.PLANS)
-def _plan(kernel: SquareKernel, index: int, n: int, m: int, k: int, count: int, dtype: str) -> Plan | None:
+def _plan(kernel: SquareKernel, index: int, n: int, m: int, k: int, count: int, dtype: str) -> LaunchPlan | None:
     chosen = instances.square(kernel, n, k, count, dtype, kernels.device_of(index).capability)
     sizes = (n, m, k) if kernel == "factors" else (n, k)
-    return None if chosen is None else Plan(*chosen, tuple(map(np.int32, sizes)))
+    return None if chosen is None else LaunchPlan(*chosen, tuple(map(np.int32, sizes)))
 
 
 def _try(kernel: SquareKernel, library: KernelLibrary, like: AnyArray, n: int, k: int) -> None:

@@ -40,7 +40,7 @@ class Device(NamedTuple):
     multiprocessors: int
 
 
-class Plan(NamedTuple):
+class LaunchPlan(NamedTuple):
     """What a launch takes from the shapes, types and device of a call."""
 
     name: str

@@ -9,17 +9,17 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from types import ModuleType
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 
 from householder._base import notices
 from householder._base.spec import COMPLEX, DTYPES, NONLINEARITIES, reflection_count
-from householder._base.types import AnyArray, Sequence, SequenceGradients
+from householder._base.types import AnyArray, AnyFunction, Sequence, SequenceGradients
 from householder._cuda import algebra, instances, kernels, trials, verdicts
 from householder._cuda.algebra import Form, Sums
 from householder._cuda.device import cupy
-from householder._cuda.kernels import Device, Plan
+from householder._cuda.kernels import Device, LaunchPlan
 from householder._cuda.library import KernelLibrary, library_of
 from householder._cuda.packing import Packing
 
@@ -67,11 +67,11 @@ class Instance:
 
 
 @lru_cache(kernels.PLANS)
-def _plan(instance: Instance, direction: instances.Direction, steps: int, batch: int) -> tuple[Plan, int]:
+def _plan(instance: Instance, direction: instances.Direction, steps: int, batch: int) -> tuple[LaunchPlan, int]:
     """Return the plan of a launch, and the size of its scratch memory in numbers."""
     config, numbers = instance.launch_config(batch)
     sizes = map(np.int32, (instance.n, instance.m, steps, batch))
-    return Plan(instance.names[direction][1], config, tuple(sizes)), numbers
+    return LaunchPlan(instance.names[direction][1], config, tuple(sizes)), numbers
 
 
 class SavedByKernels(NamedTuple):
@@ -117,7 +117,7 @@ def choose(kernels_in_order: Many[Instance], library: KernelLibrary, like: AnyAr
         There is none.
     """
 
-    def on_trial(instance: Instance) -> tuple[Any, ...]:
+    def on_trial(instance: Instance) -> tuple[int, str, AnyFunction, Instance, KernelLibrary, AnyArray, bool]:
         key = f"{instance.trial_key}, packed" if packed else instance.trial_key
         return instance.device.number, key, _try, instance, library, like, packed
 

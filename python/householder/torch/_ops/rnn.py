@@ -9,7 +9,7 @@ For many matrices at once, as under ``vmap``, every tensor but ``batch_sizes`` h
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -369,7 +369,7 @@ def _for_kernels(inputs: RnnInputs[Tensor], options: RnnOptions) -> Sequence:
     )
 
 
-def _contiguous(like: Tensor, *tensors: Tensor | None) -> list[Any]:
+def _contiguous(like: Tensor, *tensors: Tensor | None) -> list[OptionalTensor]:
     from householder._cuda.library import library_of
 
     contiguous = library_of(like).contiguous
