@@ -7,7 +7,7 @@ use std::ops::Range;
 use pulp::Simd;
 
 use super::ReflectionSteps;
-use super::groups::{BATCH, Four, GROUP, GroupColumns, GroupFactor};
+use super::groups::{BATCH, Four, GROUP, GroupColumns, GroupFactor, GroupSums};
 use super::vectors::{Registers, distance};
 use crate::arrays::view::View;
 use crate::error::Result;
@@ -245,29 +245,26 @@ impl<T: Scalar> ReflectionColumns<T> {
     ) {
         for group in self.groups(!adjoint) {
             let ((columns, first), factor) = (self.group(ops, group), &self.factors[group]);
-            let (mut m, mut of_tau) = ([[T::Wide::ZERO; GROUP]; GROUP], [T::Wide::ZERO; GROUP]);
+            let mut sums = GroupSums::new();
             let grad_v = &mut grad_v[GROUP * group * self.ld + first..];
             let vectors = x.chunks_mut(BATCH * ld).zip(g.chunks_mut(BATCH * ld));
             for (number, (x, g)) in vectors.enumerate() {
-                let (x, g) = (&mut x[first..], &mut g[first..]);
-                let [mut a, mut b] = [[[T::ZERO; GROUP]; BATCH]; 2];
-                let [a, b] = [&mut a, &mut b].map(|factors| &mut factors[..x.len().div_ceil(ld)]);
-                columns.project(ops, g, ld, b);
-                for (r, (a, b)) in a.iter_mut().zip(&mut *b).enumerate() {
-                    let (s, t) = (kept(group, number * BATCH + r).map(T::widen), factor.of_sums(*b));
-                    let (wide_a, wide_b) = (if self.given { factor.scaled(s) } else { s }, factor.scaled(t));
-                    for j in 0..GROUP {
-                        of_tau[j] += s[j] * t[j];
-                        for l in 0..GROUP {
-                            m[j][l] += wide_b[j] * wide_a[l];
-                        }
-                    }
-                    (*a, *b) = (wide_a.map(T::narrow), wide_b.map(T::narrow));
+                let (rows, x, g) = (x.len().div_ceil(ld), &mut x[first..], &mut g[first..]);
+                let [mut a, mut b, mut s, mut t] = [[[T::ZERO; GROUP]; BATCH]; 4];
+                let [a, b, s, t] = [&mut a, &mut b, &mut s, &mut t].map(|x| &mut x[..rows]);
+                columns.project(ops, g, ld, t);
+                for r in 0..rows {
+                    s[r] = kept(group, number * BATCH + r);
+                    let of_g = factor.of_sums(t[r]);
+                    t[r] = of_g.map(T::narrow);
+                    b[r] = factor.scaled(of_g).map(T::narrow);
+                    a[r] = if self.given { factor.scaled(s[r].map(T::widen)).map(T::narrow) } else { s[r] };
                 }
+                sums.add([a, b], [s, t]);
                 columns.back(ops, [a, b], [x, g], ld, grad_v, number == 0);
             }
-            columns.add_own(ops, &m, (self.given, adjoint), grad_v);
-            for (grad, sum) in grad_tau.iter_mut().skip(GROUP * group).zip(of_tau) {
+            columns.add_own(ops, &sums, (self.given, adjoint), grad_v);
+            for (grad, sum) in grad_tau.iter_mut().skip(GROUP * group).zip(sums.of_tau) {
                 *grad -= T::narrow(sum);
             }
         }

@@ -20,6 +20,34 @@ const fn widest_tile<S: Simd>() -> usize {
     if S::REGISTER_COUNT >= 32 && !S::IS_SCALAR { 2 } else { 1 }
 }
 
+/// Sums over vectors for the gradients of a group.
+pub struct GroupSums<W> {
+    /// `M = sum b a*`.
+    products: [Four<W>; GROUP],
+    /// `sum s t`.
+    pub of_tau: Four<W>,
+}
+
+impl<W: Number> GroupSums<W> {
+    /// Those of no vectors.
+    pub fn new() -> Self {
+        Self { products: [[W::ZERO; GROUP]; GROUP], of_tau: [W::ZERO; GROUP] }
+    }
+
+    /// Adds those of some vectors.
+    #[inline(never)] // compiled for AVX2 and double precision, rustc 1.95 exchanges two numbers of `a`
+    pub fn add<T: Scalar<Wide = W>>(&mut self, [a, b]: [&[Four<T>]; 2], [s, t]: [&[Four<T>]; 2]) {
+        for ((a, b), (s, t)) in a.iter().zip(b).zip(s.iter().zip(t)) {
+            for j in 0..GROUP {
+                self.of_tau[j] += s[j].widen() * t[j].widen();
+                for l in 0..GROUP {
+                    self.products[j][l] += b[j].widen() * a[l].widen();
+                }
+            }
+        }
+    }
+}
+
 impl<T: Scalar> GroupColumns<'_, T> {
     /// For some vectors `x` and `g`, both `ld` apart: `x + V a` and `g - V b` in place, and `-sum (g a* + x b*)` with those before.
     /// It is added to `grad`, laid out like the columns, unless these are the `first` vectors.
@@ -110,10 +138,11 @@ impl<T: Scalar> GroupColumns<'_, T> {
     pub fn add_own<S: Simd>(
         self,
         Registers(s): Registers<S>,
-        m: &[Four<T::Wide>; GROUP],
+        sums: &GroupSums<T::Wide>,
         (given, adjoint): (bool, bool),
         grad: &mut [T],
     ) {
+        let m = &sums.products;
         let e = |j: usize, i: usize| match j.cmp(&i) {
             Ordering::Equal if given => -m[i][i],
             Ordering::Less if !adjoint => m[j][i] - m[i][j],
