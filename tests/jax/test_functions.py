@@ -324,13 +324,13 @@ def test_packed_tokens_are_sequences_of_their_own(reflections, rng):
 
     every = tuple(range(6))
     packed = partial(run, cu_seqlens=ends)
-    (o, last), grads = packed(*arrays, states), jax.grad(total(packed), every)(*arrays, states)
+    (o, last), grads = compiled(packed, jax.grad(total(packed), every))(*arrays, states)
+    one = compiled(run, jax.grad(total(run), every))
     for i, (first, end) in enumerate(pairwise(ends)):
-        alone = *of_tokens(arrays, first, end, reflections), states[i : i + 1]
-        expected = run(*alone)
+        expected, expected_grads = one(*of_tokens(arrays, first, end, reflections), states[i : i + 1])
         assert_all_close((o[:, first:end], last[i : i + 1]), expected)
         ours = *of_tokens(grads[:5], first, end, reflections), grads[5][i : i + 1]
-        assert_all_close(ours, jax.grad(total(run), every)(*alone))
+        assert_all_close(ours, expected_grads)
 
 
 def test_a_packed_sequence_ends_where_it_ends(rng):
@@ -349,8 +349,10 @@ def test_a_packed_sequence_ends_where_it_ends(rng):
         return last_of(u, x[1:4:2])
 
     assert not np.isfinite(last_of(u, x[1:])).any()
-    for of_each in (lambda f: f(u, x), lambda f: jax.grad(loss(f), (0, 1))(u, x), lambda f: jax.jvp(f, (u, x), (u, x))):
-        assert_all_close(of_each(packed), of_each(alone))
+    found, expected = (
+        compiled(f, jax.grad(loss(f), (0, 1)), lambda *a, f=f: jax.jvp(f, a, a))(u, x) for f in (packed, alone)
+    )
+    assert_all_close(found, expected)
 
     k, v, beta = np.ones((1, 2001, 1, 1)), np.zeros((1, 2001, 1, 2)), np.full((1, 2001, 1), 3.0)
     v[:, 2000:] = randn(rng, (1, 1, 1, 2), "float64")
@@ -358,9 +360,8 @@ def test_a_packed_sequence_ends_where_it_ends(rng):
     def last(k, v, **options):
         return hj.delta_rule(k, k, v, beta=beta[:, : k.shape[1]], output_final_state=True, **options)[1][-1]
 
-    for of_each in (lambda f: f(k, v), lambda f: jax.grad(loss(f), (0, 1))(k, v)):
-        packed = of_each(lambda k, v: last(k, v, cu_seqlens=[0, 2000, 2001]))
-        assert_all_close(packed, of_each(lambda k, v: last(k[:, 2000:], v[:, 2000:])))
+    of_both = partial(last, cu_seqlens=[0, 2000, 2001]), lambda k, v: last(k[:, 2000:], v[:, 2000:])
+    assert_all_close(*(compiled(f, jax.grad(loss(f), (0, 1)))(k, v) for f in of_both))
 
 
 def test_all_is_sorted_and_complete():
