@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from functools import cache
 
 import pytest
 import torch
@@ -39,7 +40,7 @@ class Model(nn.Module):
 
 
 MODELS = [
-    (Model(), torch.randn(5, 3, 6)),
+    (Model(), torch.randn(3, 2, 6)),
     (ht.Unitary(6, dtype=torch.complex128), torch.randn(2, 6, dtype=torch.complex128)),
     (ht.UnitaryRNN(3, 8, dtype=torch.complex128), torch.randn(4, 2, 3, dtype=torch.complex128)),
     (ht.OrthogonalRNN(3, 8, nonlinearity="oplu", bias=False), torch.randn(4, 2, 3)),
@@ -53,19 +54,28 @@ DELTA = [
     (ht.DeltaNet(12, 2, num_householder=2), torch.randn(2, 40, 12)),
 ]
 """Sequences of two chunks."""
-ALONE = pytest.mark.parametrize(("model", "x"), [MODELS[0], DELTA[1]], ids=lambda value: type(value).__name__)
-"""One of each kind, for processes without this package."""
+ALONE = [MODELS[0], DELTA[1]]
+"""One of each kind, for a process without this package and for other runtimes."""
 
 
-def operators(exported):
-    return {str(node.target) for node in exported.graph.nodes if node.op == "call_function"}
+@cache
+def exported(model, x):
+    return torch.export.export(model.eval(), (x,))
+
+
+@cache
+def decomposed(model, x):
+    return exported(model, x).run_decompositions(ht.decompositions())
+
+
+def operators(program):
+    return {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
 
 
 @pytest.mark.parametrize(("model", "x"), MODELS + DELTA, ids=lambda value: type(value).__name__)
 def test_a_decomposed_program_has_operators_of_aten_alone_and_computes_the_same(model, x):
-    exported = torch.export.export(model.eval(), (x,))
-    assert any("householder" in name for name in operators(exported))
-    plain = exported.run_decompositions(ht.decompositions())
+    assert any("householder" in name for name in operators(exported(model, x)))
+    plain = decomposed(model, x)
     assert not any("householder" in name for name in operators(plain))
     torch.testing.assert_close(plain.module()(x), model(x))
 
@@ -127,46 +137,48 @@ def test_exported_layers_of_the_delta_rule_take_any_number_of_tokens(gate, stric
             return y, *state
 
     for model in (layer, Step()):
-        exported = torch.export.export(model, (x,), dynamic_shapes=({1: tokens},), strict=strict).module()
+        program = torch.export.export(model, (x,), dynamic_shapes=({1: tokens},), strict=strict).module()
         for count in (1, 2, 5, 70):
             y = torch.randn(2, count, 12)
-            torch.testing.assert_close(exported(y), model(y))
+            torch.testing.assert_close(program(y), model(y))
 
 
-def run_without_this_package(folder, load, model, x):
-    """Run a script that loads the program ``load`` names, where ``householder`` cannot be imported."""
-    torch.save((x, model(x).detach()), folder / "example.pt")
+def run_without_this_package(folder, load, save):
+    """Save each program, and load it by the expression of a ``path`` where ``householder`` cannot be imported."""
+    for i, (model, x) in enumerate(ALONE):
+        save(model, x, str(folder / f"{i}.pt2"))
+        torch.save((x, model(x).detach()), folder / f"{i}.pt")
     script = f"""
         import sys
         sys.modules["householder"] = None  # cannot be imported
         import torch, torch._inductor.codecache  # which torch 2.10 needs, and forgets, to load a package
-        x, expected = torch.load("example.pt")
-        torch.testing.assert_close({load}(x), expected)
+        for i in range({len(ALONE)}):
+            path = f"{{i}}.pt2"
+            x, expected = torch.load(f"{{i}}.pt")
+            torch.testing.assert_close({load}(x), expected)
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, cwd=folder)
 
 
-def decomposed(model, x):
-    return torch.export.export(model.eval(), (x,)).run_decompositions(ht.decompositions())
+def test_decomposed_programs_run_where_this_package_is_not(tmp_path):
+    def save(model, x, path):
+        torch.export.save(decomposed(model, x), path)
 
-
-@ALONE
-def test_a_decomposed_program_runs_where_this_package_is_not(model, x, tmp_path):
-    torch.export.save(decomposed(model, x), tmp_path / "model.pt2")
-    run_without_this_package(tmp_path, 'torch.export.load("model.pt2").module()', model, x)
+    run_without_this_package(tmp_path, "torch.export.load(path).module()", save)
 
 
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor needs a C++ compiler")
-@ALONE
-def test_a_compiled_package_runs_where_this_package_is_not(model, x, tmp_path):
-    with torch.no_grad():
-        path = str(tmp_path / "model.pt2")
-        torch._inductor.aoti_compile_and_package(decomposed(model, x), package_path=path)
-    run_without_this_package(tmp_path, 'torch._inductor.aoti_load_package("model.pt2")', model, x)
+def test_compiled_packages_run_where_this_package_is_not(tmp_path):
+    @torch.no_grad()
+    def save(model, x, path):
+        program = torch.export.export(model.eval(), (x,)).run_decompositions(ht.decompositions())
+        torch._inductor.aoti_compile_and_package(program, package_path=path)
+
+    run_without_this_package(tmp_path, "torch._inductor.aoti_load_package(path)", save)
 
 
-@ALONE
+@pytest.mark.parametrize(("model", "x"), ALONE, ids=lambda value: type(value).__name__)
 def test_onnx_runs_a_model(model, x, tmp_path):
     pytest.importorskip("onnxscript", reason="onnxscript writes what ONNX's runtime reads")
     runtime = pytest.importorskip("onnxruntime")
