@@ -227,6 +227,6 @@ mod tests {
     #[test]
     fn groups_of_every_real_type_are_their_reflections() {
         groups_are_their_reflections::<f32>(1e-5);
-        groups_are_their_reflections::<f64>(1e-14);
+        groups_are_their_reflections::<f64>(1e-13);
     }
 }
