@@ -109,6 +109,9 @@ fn of_what_was_saved_of_another_problem() {
                 let (none, fewer) = (Gradients::default(), &h[N..]);
                 let outcome = apply::backward(context, &w, fewer, fewer, none, saved.as_ref());
                 assert_eq!(outcome.is_err(), method != Method::Dense, "all but W is of so many vectors");
+                let adjoint = w.clone().adjoint(true);
+                let outcome = apply::backward(context, &adjoint, &h, &h, Gradients::default(), saved.as_ref());
+                assert_eq!(outcome.is_err(), method == Method::Reflections, "states are of W or of W*");
             }
         }
     });

@@ -59,7 +59,7 @@ impl<T: Scalar> Saved<T> {
         self.0.iter().enumerate().try_for_each(|(i, formed)| match formed {
             Formed::Factors(prepared) => prepared.check(w.at(i).u, rows),
             Formed::Matrix(matrix) => matrix.blocks.check(w.at(i).u),
-            Formed::Swept(swept) => swept.check(w.at(i).u, rows),
+            Formed::Swept(swept) => swept.check(w.at(i), rows),
         })
     }
 }
@@ -150,7 +150,7 @@ pub(crate) fn contiguous_and_save<T: Scalar>(
     let w = w.at(0);
     let formed = match method {
         Method::Reflections => {
-            let mut swept = sequential::Swept::new(w.u, rows)?;
+            let mut swept = sequential::Swept::new(w, rows)?;
             sequential::forward_on_threads(context, w, h, out, Some(swept.write()))?;
             Formed::Swept(swept)
         }

@@ -6,17 +6,32 @@ use super::columns::ReflectionColumns;
 use super::groups::{Four, GROUP};
 use super::vectors::Registers;
 use super::{panels, side_by_side};
-use crate::arrays::view::Shape;
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, filled};
 use crate::numbers::scalar::Scalar;
-use crate::operator::{Form, Reflections};
+use crate::operator::{Form, Reflections, Transform};
 use crate::threads::Cancel;
+
+/// What tells one application from another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Application {
+    rows: usize,
+    n: usize,
+    reflections: usize,
+    form: Form,
+    has_tau: bool,
+    adjoint: bool,
+}
+
+impl Application {
+    fn new<T: Scalar>(Transform { u, adjoint, .. }: Transform<'_, T>, rows: usize) -> Self {
+        Self { rows, n: u.n(), reflections: u.count(), form: u.form(), has_tau: u.tau().is_some(), adjoint }
+    }
+}
 
 /// What some vectors leave to the backward pass.
 pub struct Swept<T: Scalar> {
-    shape: Shape,
-    form: Form,
+    of: Application,
     /// The states behind all reflections `(rows, n)`; for `W*`, those in front of `D*`.
     x: Buffer<T>,
     /// A factor for each vector and reflection, `(rows, groups)`: `a`, or `v* x` where `tau` is given.
@@ -25,22 +40,19 @@ pub struct Swept<T: Scalar> {
 
 impl<T: Scalar> Swept<T> {
     /// Memory for `rows` vectors.
-    pub fn new(u: Reflections<'_, T>, rows: usize) -> Result<Self> {
-        let shape @ (n, k) = (u.n(), u.count());
-        let factors = filled(rows * k.div_ceil(GROUP), [T::ZERO; GROUP])?;
-        Ok(Self { shape, form: u.form(), x: Buffer::scratch(rows * n)?, factors })
+    pub fn new(w: Transform<'_, T>, rows: usize) -> Result<Self> {
+        let of = Application::new(w, rows);
+        let factors = filled(rows * of.reflections.div_ceil(GROUP), [T::ZERO; GROUP])?;
+        Ok(Self { of, x: Buffer::scratch(rows * of.n)?, factors })
     }
 
-    /// Refuses what was kept of other shapes.
-    pub fn check(&self, u: Reflections<'_, T>, rows: usize) -> Result<()> {
-        let given = (rows, (u.n(), u.count()), u.form());
-        let kept = (self.x.len().checked_div(self.shape.0).unwrap_or(0), self.shape, self.form);
-        if given != kept {
-            return Err(Error::InvalidArgument(format!(
-                "kept of rows, (n, reflections), form {kept:?}, got {given:?}"
-            )));
+    /// Refuses what another application left.
+    pub fn check(&self, w: Transform<'_, T>, rows: usize) -> Result<()> {
+        let given = Application::new(w, rows);
+        if given == self.of {
+            return Ok(());
         }
-        Ok(())
+        Err(Error::InvalidArgument(format!("saved of {:?}, got {given:?}", self.of)))
     }
 
     /// All of it, to be read.
