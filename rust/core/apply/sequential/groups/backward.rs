@@ -38,10 +38,12 @@ impl<W: Number> GroupSums<W> {
     #[inline(never)] // compiled for AVX2 and double precision, rustc 1.95 exchanges two numbers of `a`
     pub fn add<T: Scalar<Wide = W>>(&mut self, [a, b]: [&[Four<T>]; 2], [s, t]: [&[Four<T>]; 2]) {
         for ((a, b), (s, t)) in a.iter().zip(b).zip(s.iter().zip(t)) {
-            for j in 0..GROUP {
-                self.of_tau[j] += s[j].widen() * t[j].widen();
-                for l in 0..GROUP {
-                    self.products[j][l] += b[j].widen() * a[l].widen();
+            for (sum, (s, t)) in self.of_tau.iter_mut().zip(s.iter().zip(t)) {
+                *sum += s.widen() * t.widen();
+            }
+            for (row, b) in self.products.iter_mut().zip(b) {
+                for (sum, a) in row.iter_mut().zip(a) {
+                    *sum += b.widen() * a.widen();
                 }
             }
         }
@@ -76,7 +78,7 @@ impl<T: Scalar> GroupColumns<'_, T> {
                     ld,
                     grad.as_mut_ptr().add(begin),
                     first && row == 0,
-                )
+                );
             });
         }
     }

@@ -25,7 +25,7 @@ impl<T: Scalar> GroupColumns<'_, T> {
         assert!(rows == 0 || x.len() >= (rows - 1) * ld + self.len, "vectors");
         // SAFETY: as many vectors.
         tiles!(rows, [4 2 1] up to widest_tile::<S>(), |first, VECTORS| unsafe {
-            self.project_tile::<S, VECTORS>(s, x.as_ptr().add(first * ld), ld, &mut sums[first..])
+            self.project_tile::<S, VECTORS>(s, x.as_ptr().add(first * ld), ld, &mut sums[first..]);
         });
     }
 
@@ -61,7 +61,7 @@ impl<T: Scalar> GroupColumns<'_, T> {
         assert!(rows == 0 || x.len() >= (rows - 1) * ld + self.len, "vectors");
         // SAFETY: as many vectors.
         tiles!(rows, [4 2 1] up to widest_tile::<S>(), |first, VECTORS| unsafe {
-            self.subtract_tile::<S, VECTORS>(s, &a[first..], x.as_mut_ptr().add(first * ld), ld)
+            self.subtract_tile::<S, VECTORS>(s, &a[first..], x.as_mut_ptr().add(first * ld), ld);
         });
     }
 
