@@ -182,8 +182,8 @@ def test_the_report_is_there_while_the_next_check_runs(checks, tmp_path):
     assert cli.main(["gpu-check", "--output", str(tmp_path)]) == 0
 
 
-def test_why_it_cannot_run(capsys):
-    assert cli.main(["gpu-check"]) == 2
+def test_why_it_cannot_run(tmp_path, capsys):
+    assert cli.main(["gpu-check", "--output", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("householder: CUDA is unavailable: ")
 
 
