@@ -50,7 +50,7 @@ def xla_handlers() -> dict[str, Any]: ...  # a capsule for each handler of XLA's
 
 @final
 class Saved:
-    """What ``forward``, ``matrix`` and ``rnn_forward`` leave to their backward passes: factors, W or states, and the tape."""
+    """What ``forward``, ``matrix`` and ``rnn_forward`` leave to their backward passes."""
 
     has_factors: bool
 
