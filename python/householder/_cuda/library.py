@@ -6,9 +6,8 @@ The backend is written for CuPy arrays and torch tensors; NumPy arrays serve tes
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache, cached_property
+from functools import cache
 from importlib import import_module
-from types import ModuleType
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -142,14 +141,9 @@ class Torch(libraries.TorchLibrary, KernelLibrary):
     def device(self, a: AnyArray) -> int:
         return int(a.get_device())
 
-    @cached_property
-    def _cuda(self) -> ModuleType:
-        module: ModuleType = imported().cuda
-        return module
-
     @contextmanager
     def current(self, a: AnyArray) -> Iterator[None]:
-        cuda, index = self._cuda, self.device(a)
+        cuda, index = imported().cuda, self.device(a)
         stream = _Stream(self.xp.cuda.current_stream(index).cuda_stream)
         with cuda.Device(index), cuda.Stream.from_external(stream):
             yield

@@ -74,7 +74,7 @@ pub(crate) fn contiguous<T: Scalar>(
             _ => sequential::Source::Vectors(h.at(i)),
         };
         if method == Method::Reflections && !is_shared {
-            let workspace = || sequential::Backward::new(w.n(), w.reflections(), rows, saved.is_some());
+            let workspace = || sequential::Backward::new(w.n(), w.reflections(), rows, saved.is_none());
             return context.for_each_with(count, flops, &workspace, &|i, workspace, cancel| {
                 sequential::backward(isa, workspace, cancel, w.at(i), source(i), g.at(i), of(i))
             });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,10 +20,8 @@ if TYPE_CHECKING:
 
 def are_plain(*tensors: Tensor | None) -> bool:
     """Return whether tensors have memory, and no subclass overrides operators, as distributed tensors do."""
-    for t in tensors:
-        if t is not None and not (type(t).__torch_dispatch__ is Tensor.__torch_dispatch__ and has_storage(t)):
-            return False
-    return True
+    default = Tensor.__torch_dispatch__
+    return all(t is None or (type(t).__torch_dispatch__ is default and has_storage(t)) for t in tensors)
 
 
 def kind_of(device: torch.device) -> str:
@@ -63,14 +62,14 @@ def say_without_kernels(device: torch.device, reason: str) -> None:
 
 def cuda_has_kernels(device: torch.device) -> bool:
     """Return whether a CUDA device can use kernels at all, and say why if it cannot."""
-    from householder._cuda.kernels import missing
+    from householder._cuda import kernels
 
     if notices.kernel_mode() == "off":
         return False
     if torch.version.hip is not None:
         notices.warn_once(str(device), "there are kernels for CUDA but not for ROCm")
         return False
-    if reason := missing():
+    if reason := kernels.missing():
         notices.warn_once(str(device), reason)
     return not reason
 
@@ -84,14 +83,7 @@ def launch(method: AnyFunction, inputs: Inputs, *arguments: OperatorArgument) ->
     from householder._cuda.verdicts import UnusableError
 
     first: Tensor = inputs[0]
-    device = first.device
-    if not cuda_has_kernels(device):
-        return NotImplemented
-    if torch.is_grad_enabled() or autocast.is_on(device):
-        with torch.no_grad(), autocast.off(device):
-            return launch(method, inputs, *arguments)
-    try:
-        with library_of(first).current(first):
+    if cuda_has_kernels(first.device):
+        with suppress(UnusableError), torch.no_grad(), autocast.off(first.device), library_of(first).current(first):
             return method(inputs, *arguments)
-    except UnusableError:
-        return NotImplemented
+    return NotImplemented

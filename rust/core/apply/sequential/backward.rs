@@ -52,14 +52,10 @@ impl<'a, T: Scalar> Source<'a, T> {
 impl<'a, T> Source<'a, T> {
     /// Some rows of size `n`, which pass `k` reflections.
     fn part(self, rows: Range<usize>, n: usize, k: usize) -> Self {
-        let of = |x: &'a [T], each: usize| &x[rows.start * each..rows.end * each];
+        let of = |h: &'a [T]| &h[rows.start * n..rows.end * n];
         match self {
-            Self::Vectors(h) => Self::Vectors(of(h, n)),
-            Self::Swept(h, kept) => {
-                let groups = k.div_ceil(GROUP);
-                let factors = &kept.factors[rows.start * groups..rows.end * groups];
-                Self::Swept(of(h, n), SweptRows { x: of(kept.x, n), factors })
-            }
+            Self::Vectors(h) => Self::Vectors(of(h)),
+            Self::Swept(h, kept) => Self::Swept(of(h), kept.part(rows, n, k.div_ceil(GROUP))),
             Self::Tape(_) => self,
         }
     }
@@ -88,14 +84,14 @@ pub struct Backward<T: Scalar> {
 }
 
 impl<T: Scalar> Backward<T> {
-    /// For `rows` vectors of size `n`, which are to be `swept` or were.
-    pub fn new(n: usize, k: usize, rows: usize, swept: bool) -> Result<Self> {
+    /// For `rows` vectors of size `n`. If the pass `sweeps`, it takes them through all reflections first.
+    pub fn new(n: usize, k: usize, rows: usize, sweeps: bool) -> Result<Self> {
         let (width, at_once) = (k.min(PANEL), rows.min(CHUNK));
         Ok(Self {
             columns: ReflectionColumns::new(n, width)?,
             x: Buffer::scratch(at_once * distance::<T>(n))?,
             g: Buffer::scratch(at_once * distance::<T>(n))?,
-            factors: filled(if swept { 0 } else { at_once * k.div_ceil(GROUP) }, [T::ZERO; GROUP])?,
+            factors: filled(if sweeps { at_once * k.div_ceil(GROUP) } else { 0 }, [T::ZERO; GROUP])?,
             grad_v: Buffer::scratch(ReflectionColumns::<T>::len(n, width))?,
             grad_tau: Buffer::zeroed(width)?,
             turned: Buffer::zeroed(n)?,
@@ -314,8 +310,8 @@ pub fn backward_on_threads<T: Scalar>(
                 }
             };
             let source = source.part(rows.clone(), n, k);
-            let swept = matches!(source, Source::Swept(..));
-            let mut workspace = Backward { grouped, ..Backward::new(n, k, rows.len(), swept)? };
+            let sweeps = matches!(source, Source::Vectors(_));
+            let mut workspace = Backward { grouped, ..Backward::new(n, k, rows.len(), sweeps)? };
             backward(isa, &mut workspace, cancel, w, source, &g[vectors], gradients)
         })?;
         add_up(context, grad_u.as_deref_mut(), &of_u, wave > 0)?;

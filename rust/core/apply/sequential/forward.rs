@@ -50,29 +50,26 @@ simd! {
         kept: Option<SweptRowsMut<'_, T>>,
     ) -> Result<()> {
         let (Transform { u, diagonal, adjoint }, Forward { columns, x, grouped }) = (w, workspace);
-        let (n, ld) = (u.n(), distance::<T>(u.n()));
-        let mut kept = kept.map(|SweptRowsMut { x, factors }| (x.chunks_mut(TOGETHER * n), factors));
+        let (n, ld, mut all_kept) = (u.n(), distance::<T>(u.n()), kept);
         for (chunk, (h, out)) in h.chunks(TOGETHER * n).zip(out.chunks_mut(TOGETHER * n)).enumerate() {
             if chunk > 0 {
                 cancel.check()?;
             }
-            let x = &mut x[..h.len() / n * ld];
+            let (first, rows) = (chunk * TOGETHER, h.len() / n);
+            let x = &mut x[..rows * ld];
             for (x, h) in x.chunks_exact_mut(ld).zip(h.chunks_exact(n)) {
                 pad(x, h);
                 if !adjoint {
                     diagonal.apply(&mut x[..n], false);
                 }
             }
-            let mut states = None;
-            let factors = kept.as_mut().map(|(all, factors)| {
-                states = all.next();
-                let (now, later) = std::mem::take(factors).split_at_mut(h.len() / n * u.count().div_ceil(GROUP));
-                *factors = later;
-                now
-            });
+            let mut kept = all_kept.as_mut().map(|kept| kept.part(first..first + rows, n, u.count().div_ceil(GROUP)));
+            let factors = kept.as_mut().map(|kept| &mut *kept.factors);
             sweep(s, columns, cancel, (u, adjoint, *grouped), x, ld, factors)?;
-            for (x, state) in x.chunks_exact(ld).zip(states.into_iter().flat_map(|all| all.chunks_exact_mut(n))) {
-                state.copy_from_slice(&x[..n]);
+            if let Some(kept) = kept {
+                for (x, state) in x.chunks_exact(ld).zip(kept.x.chunks_exact_mut(n)) {
+                    state.copy_from_slice(&x[..n]);
+                }
             }
             for (x, out) in x.chunks_exact_mut(ld).zip(out.chunks_exact_mut(n)) {
                 if adjoint {

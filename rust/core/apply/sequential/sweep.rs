@@ -1,5 +1,7 @@
 //! Vectors on their way through all reflections, and what is kept for their way back.
 
+use std::ops::Range;
+
 use pulp::Simd;
 
 use super::columns::ReflectionColumns;
@@ -73,10 +75,27 @@ pub struct SweptRows<'a, T> {
     pub factors: &'a [Four<T>],
 }
 
+impl<T> SweptRows<'_, T> {
+    /// Some of them, each with `n` numbers and `groups` factors.
+    pub fn part(self, rows: Range<usize>, n: usize, groups: usize) -> Self {
+        let SweptRows { x, factors } = self;
+        Self { x: &x[rows.start * n..rows.end * n], factors: &factors[rows.start * groups..rows.end * groups] }
+    }
+}
+
 /// The same, to be written.
 pub struct SweptRowsMut<'a, T> {
     pub x: &'a mut [T],
     pub factors: &'a mut [Four<T>],
+}
+
+impl<T> SweptRowsMut<'_, T> {
+    /// Some of them, each with `n` numbers and `groups` factors.
+    pub fn part(&mut self, rows: Range<usize>, n: usize, groups: usize) -> SweptRowsMut<'_, T> {
+        let Self { x, factors } = self;
+        let factors = &mut factors[rows.start * groups..rows.end * groups];
+        SweptRowsMut { x: &mut x[rows.start * n..rows.end * n], factors }
+    }
 }
 
 /// Takes vectors, `ld` apart, through all reflections: in groups, or one after the other. Keeps the factors if there is room.

@@ -113,6 +113,6 @@ pub(crate) fn backward<T: Scalar>(
         gradients.vanish();
         return Ok(());
     }
-    let (isa, mut workspace) = (context.isa, Backward::new(w.n(), w.reflections(), rows, true)?);
+    let (isa, mut workspace) = (context.isa, Backward::new(w.n(), w.reflections(), rows, false)?);
     context.here(|cancel| super::backward(isa, &mut workspace, cancel, w.at(0), Source::Tape(tape), g, gradients))
 }
