@@ -1,12 +1,16 @@
-"""``householder`` as a process of its own, with all it starts."""
+"""``householder`` as a process of its own with all it starts, or in this one, which has loaded torch already."""
 
+import io
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
+
+from householder import cli
 
 posix = pytest.mark.skipif(os.name != "posix", reason="groups of processes and their signals are those of POSIX")
 COMMAND = [sys.executable, "-c", "import sys; from householder.cli import main; sys.exit(main())"]
@@ -28,11 +32,19 @@ def finish(process):
     return process.returncode, out, err
 
 
-def output_of(*arguments):
-    """Run the command to its end, without an error; return what it printed."""
+def output_of_process(*arguments):
+    """Run the command to its end as a process, without an error; return what it printed."""
     status, out, err = finish(start(*arguments))
     assert (status, err) == (0, "")
     return out
+
+
+def output_of(*arguments):
+    """Run the command to its end, without an error; return what it printed."""
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        status = cli.main([str(argument) for argument in arguments])
+    assert (status, err.getvalue()) == (0, "")
+    return out.getvalue()
 
 
 def wait_for(ready, process):

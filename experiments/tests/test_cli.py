@@ -10,7 +10,7 @@ from experiments.tests.command import finish, output_of, posix, start, wait_for,
 from experiments.tests.runs import results
 from householder_experiments import processes
 
-RUN = ["train", "digits", "--model", "ornn,lstm", "--epochs", "12", "--set", "checkpoint_seconds=0.1"]
+RUN = ["train", "digits", "--model", "ornn,lstm", "--epochs", "6", "--set", "checkpoint_seconds=0.1"]
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def test_a_run_leaves_a_table_a_figure_and_logs(undisturbed):
     for outcome in results(directory):
         assert f"{outcome['metric']:#.4g} %" in out
         assert outcome["metric"] > 30
-        assert len((directory / outcome["model"] / "metrics.csv").read_text().splitlines()) == 13
+        assert len((directory / outcome["model"] / "metrics.csv").read_text().splitlines()) == 7
         assert list((directory / outcome["model"]).glob("events.out.tfevents.*"))
     assert (directory / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
 
@@ -59,12 +59,12 @@ def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(undisturbed, tmp_path)
     assert results(tmp_path / "run") == results(undisturbed[0])
 
 
-def test_a_garbled_checkpoint_fails_its_model_alone(undisturbed, tmp_path):
+def test_a_garbled_checkpoint_fails_its_model_alone(undisturbed, tmp_path, call):
     run = tmp_path / "run"
     (run / "lstm").mkdir(parents=True)
     (run / "config.yaml").write_bytes((undisturbed[0] / "config.yaml").read_bytes())
     (run / "lstm" / "checkpoint.pt").write_bytes(b"garbage")
-    status, out, err = finish(start("train", "digits", "--resume", run))
+    status, out, err = call("train", "digits", "--resume", run)
     assert status == 1
     assert err.count("\n") == 1
     assert err.startswith("householder: no readable checkpoint: ")

@@ -7,7 +7,15 @@ import re
 import numpy as np
 import pytest
 
-from experiments.tests.command import finish, output_of, posix, start, wait_for, wait_for_end_of_group
+from experiments.tests.command import (
+    finish,
+    output_of,
+    output_of_process,
+    posix,
+    start,
+    wait_for,
+    wait_for_end_of_group,
+)
 from experiments.tests.runs import digits, results
 from householder import cli
 from householder.cli.entry import parser
@@ -24,13 +32,14 @@ from householder_experiments.report import distinct, uneven_parameters
 USV = "factorised RNN (usv)"
 
 GRID = ["compare", "digits", "--models", "srnn,usv", "--seeds", "2", "--epochs", "3"]
-CHANGES = ["--set", "models.usv.margin=0.2", "--set", "models.srnn.hidden_size=20", "--set", "checkpoint_seconds=0.1"]
+SETTINGS = ["models.usv.margin=0.2", "models.srnn.hidden_size=20", "batch_size=250", "checkpoint_seconds=0.1"]
+CHANGES = [argument for setting in SETTINGS for argument in ("--set", setting)]
 
 
 @pytest.fixture(scope="module")
 def grid(tmp_path_factory):
     directory = tmp_path_factory.mktemp("runs") / "grid"
-    out = output_of(*GRID, *CHANGES, "--output", directory)
+    out = output_of_process(*GRID, *CHANGES, "--output", directory)
     return directory, out
 
 

@@ -8,7 +8,7 @@ from argparse import Namespace
 import pytest
 import torch
 
-from experiments.tests.command import output_of
+from experiments.tests.command import output_of, output_of_process
 from experiments.tests.runs import digits, results, rows, train
 from householder import cli
 from householder.cli.entry import parser
@@ -200,7 +200,7 @@ def test_only_what_a_command_line_names_is_imported():
 
 def test_one_s_own_task_and_model_train_by_the_same_command(mine, monkeypatch):
     arguments = ["--models", "ornn,lstm,mine:Running", "--epochs", "2", "--set", "task.length=5", "--output", "run"]
-    out = output_of("train", "mine:Parity", *arguments, "--set", "models.Running.slope=2.0")
+    out = output_of_process("train", "mine:Parity", *arguments, "--set", "models.Running.slope=2.0")
     assert "mine:Parity: ornn, lstm, Running" in out
     assert [outcome["model"] for outcome in results(mine / "run")] == ["ornn", "lstm", "Running"]
     parameters = [outcome["parameters"] for outcome in results(mine / "run")]
