@@ -46,6 +46,7 @@ def train(experiment, directory, devices):
 def test_two_processes_give_the_loss_curve_of_one(tmp_path):
     changes = (
         "epochs=2",
+        "batch_size=250",  # and a last batch of an odd number of sequences
         "precision=64-true",
         "models.ornn.hidden_size=24",
         "models.ornn.num_reflections=4",
