@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SMALL = {
-    "busy_neighbours": "--neighbours 0 1 --threads 1 --seconds 0.1",
+    "busy_neighbours": "--neighbours 1 --threads 1 --seconds 0.1",
     "deployment": "--hidden 16 --reflections 4 --batch 2 --steps 4 --rounds 1 --profile dev",
     "layers": "--hidden 16 --steps 5 --rounds 1 --threads 1",
     "migrating": "--divide 16 --rounds 1",
