@@ -285,9 +285,9 @@ def test_compiled_code_agrees(function, inputs):
     # Torch traces a sequence a second time where the slope, a float, may change: one case shows that.
     with torch._dynamo.config.patch(specialize_float=function is not CASES["rnn"][0]):
         compiled = torch.compile(loss, fullgraph=not graph_breaks, dynamic=True, backend="aot_eager")
-        found, expected = compiled(*inputs), loss(*inputs)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(torch.autograd.grad(found, inputs), torch.autograd.grad(expected, inputs))
+        result, expected = compiled(*inputs), loss(*inputs)
+    torch.testing.assert_close(result, expected)
+    torch.testing.assert_close(torch.autograd.grad(result, inputs), torch.autograd.grad(expected, inputs))
 
 
 def test_dynamic_shapes_compile_once():
