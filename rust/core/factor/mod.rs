@@ -15,13 +15,14 @@ mod phases;
 mod range;
 mod signs;
 
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use range::few_reflections;
 
 use crate::apply;
 use crate::arrays::lengths::{flops, require};
-use crate::arrays::view::ViewMut;
+use crate::arrays::view::{View, ViewMut};
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, collected, filled, padded};
 use crate::numbers::number::{Number, Real};
@@ -29,7 +30,7 @@ use crate::numbers::scalar::Scalar;
 use crate::operator::{Diagonal, Operator, Reflections, Transform};
 use crate::product::outer;
 use crate::simd::isa::{InstructionSet, simd};
-use crate::simd::transpose::transpose;
+use crate::simd::transpose::{transpose, turned};
 use crate::simd::vector::{axpy, dot, sum_of_squares};
 use crate::threads::{Context, slices};
 use crate::wy::CompactWy;
@@ -142,7 +143,13 @@ fn distance_of<T: Scalar>(
 
 /// The largest of some sizes, NaN if one is.
 fn largest<R: Real>(sizes: impl Iterator<Item = R>) -> R {
-    sizes.fold(R::ZERO, |largest, x| if largest.is_nan() || largest >= x { largest } else { x })
+    sizes.fold(R::ZERO, larger)
+}
+
+/// The larger of two sizes, NaN if one is.
+#[inline(always)]
+fn larger<R: Real>(a: R, b: R) -> R {
+    if a.is_nan() || a >= b { a } else { b }
 }
 
 /// `arg x`.
@@ -199,13 +206,13 @@ fn reduce<T: Scalar>(
     target: Target,
     phases: Option<&mut [T::Real]>,
 ) -> Result<f64> {
-    let mut rest = Residual::new(context.isa, n, q, target)?;
+    let mut rest = Residual::new(context, n, q, target)?;
     u.fill(T::ZERO);
     let reflections = if m == n { n - 1 } else { m };
     // If the reflections suffice for any matrix, they may also reflect mere rounding errors.
     let negligible = if m == n || (target == Target::Phase && m == n - 1) { 0.0 } else { rounding::<T>(n) };
     let limits = |used: usize| Limits { reflections: reflections - used, negligible };
-    let mut panel = rest.panel(0).reduce(context.isa, &limits(0))?;
+    let mut panel = rest.panel(0).reduce(context, &limits(0))?;
     let mut used = 0;
     for begin in (0..n).step_by(PANEL) {
         let (width, k) = (PANEL.min(n - begin), panel.count);
@@ -217,13 +224,10 @@ fn reduce<T: Scalar>(
         if next == n {
             break;
         }
-        panel = if k > 0 {
-            let wy = CompactWy::new(context, Reflections::new(n - begin, width, &panel.vectors))?;
-            rest.update(context, &Block { begin, first: begin, wy }, next, &limits(used))?
-        } else if used < reflections {
-            rest.panel(next).reduce(context.isa, &limits(used))?
-        } else {
-            break;
+        panel = match panel.wy {
+            Some(wy) => rest.update(context, &Block { begin, first: begin, wy }, next, &limits(used))?,
+            None if used < reflections => rest.panel(next).reduce(context, &limits(used))?,
+            None => break,
         };
     }
     u[(n - 1) * m + used..(n - 1) * m + reflections].fill(T::ONE);
@@ -234,7 +238,17 @@ fn reduce<T: Scalar>(
         u[n * n - 1] = if rest.last_of(n - 1).re() < T::Real::ZERO { -T::ONE } else { T::ONE };
     }
     let diagonal = rest.diagonal((m == n).then(|| u[n * n - 1]), phases)?;
-    Ok(rest.distance_from(&diagonal))
+    rest.distance_from(context, &diagonal)
+}
+
+/// Calls `work` for slices of `n` columns of `n` numbers, on all threads.
+fn by_slices(context: &mut Context<'_>, n: usize, work: &(dyn Fn(Range<usize>) + Sync)) -> Result<()> {
+    let bounds = slices(n, TASK, 64);
+    context.run(bounds.len() - 1, flops(&[8, n, n]), &|i, cancel| {
+        cancel.check()?;
+        work(bounds[i]..bounds[i + 1]);
+        Ok(())
+    })
 }
 
 /// What the reflections found so far leave of `Q`.
@@ -247,10 +261,14 @@ struct Residual<T: Scalar> {
 }
 
 impl<T: Scalar> Residual<T> {
-    fn new(isa: InstructionSet, n: usize, q: &[T], target: Target) -> Result<Self> {
-        let ld = padded::<T>(n);
-        let mut columns = Buffer::zeroed(n * ld)?;
-        transpose(isa, (n, n), q, n, &mut columns, ld);
+    fn new(context: &mut Context<'_>, n: usize, q: &[T], target: Target) -> Result<Self> {
+        let (isa, ld) = (context.isa, padded::<T>(n));
+        let mut columns = Buffer::scratch(n * ld)?;
+        let (rows, to) = (View::of(q, n, n), ViewMut::of(&mut columns, ld, n));
+        by_slices(context, n, &|Range { start, end }| {
+            // SAFETY: tasks own disjoint columns.
+            unsafe { turned(isa, (end - start, n), rows.from(start, 0), to.part(start, end)) };
+        })?;
         Ok(Self { n, ld, columns, target })
     }
 
@@ -266,8 +284,8 @@ impl<T: Scalar> Residual<T> {
         Panel { n, begin, ld, columns: &mut self.columns[begin * ld..end * ld], target }
     }
 
-    /// Multiplies the columns from `column` on by `W*`. One task reduces the panel that begins with it, while others are busy
-    /// with the columns behind.
+    /// Multiplies the columns from `column` on by `W*`. One task reduces the panel that begins with it, and forms its compact WY
+    /// form, while others are busy with the columns behind.
     fn update(
         &mut self,
         context: &mut Context<'_>,
@@ -296,7 +314,9 @@ impl<T: Scalar> Residual<T> {
             if i == 0 {
                 // SAFETY: the columns of this task.
                 let columns = unsafe { std::slice::from_raw_parts_mut(rest.ptr, cols * ld) };
-                let panel = Panel { n, begin: column, ld, columns, target }.reduce(isa, limits)?;
+                let poll = &mut || cancel.check().is_err();
+                let panel = Panel { n, begin: column, ld, columns, target };
+                let panel = panel.reduce(&mut Context::of_task(isa, poll), limits)?;
                 *reduced.lock().unwrap_or_else(PoisonError::into_inner) = Some(panel);
             }
             Ok(())
@@ -320,11 +340,18 @@ impl<T: Scalar> Residual<T> {
     }
 
     /// Largest entry of the difference from a diagonal matrix, NaN if there is one.
-    fn distance_from(&mut self, diagonal: &[T]) -> f64 {
+    fn distance_from(&mut self, context: &mut Context<'_>, diagonal: &[T]) -> Result<f64> {
+        let (isa, n) = (context.isa, self.n);
         for (j, &wanted) in diagonal.iter().enumerate() {
             self.columns[j * self.ld + j] -= wanted;
         }
-        largest(self.columns.chunks_exact(self.ld).flat_map(|column| &column[..self.n]).map(|x| x.max_abs())).to_f64()
+        let distance = Mutex::new(T::Real::ZERO);
+        by_slices(context, n, &|columns| {
+            let of_slice = largest(columns.map(|j| largest_entry(isa, &self.columns[j * self.ld..][..n])));
+            let mut distance = distance.lock().unwrap_or_else(PoisonError::into_inner);
+            *distance = larger(*distance, of_slice);
+        })?;
+        Ok(distance.into_inner().unwrap_or_else(PoisonError::into_inner).to_f64())
     }
 }
 
@@ -352,39 +379,56 @@ struct ReducedPanel<T: Scalar> {
     vectors: Buffer<T>,
     /// How many there are.
     count: usize,
+    /// Their compact WY form, if there are any, and columns behind the panel.
+    wy: Option<CompactWy<T>>,
 }
 
 impl<T: Scalar> Panel<'_, T> {
     /// Reduces the columns, one after the other.
-    fn reduce(self, isa: InstructionSet, limits: &Limits) -> Result<ReducedPanel<T>> {
+    fn reduce(self, context: &mut Context<'_>, limits: &Limits) -> Result<ReducedPanel<T>> {
         let Self { n, begin, ld, columns, target } = self;
+        let isa = context.isa;
         let width = columns.len() / ld;
-        let mut vectors = Buffer::<T>::zeroed((n - begin) * width)?;
-        let mut vector = filled(n - begin, T::ZERO)?;
+        let rows = n - begin;
+        let mut v = Buffer::<T>::zeroed(rows * width)?; // column-major
         let mut count = 0;
         for column in 0..width {
             let coordinates = begin + column..n;
-            let v = &mut vector[column..];
+            let v_j = &mut v[count * rows..][column..rows];
             let x = &columns[column * ld..][coordinates.clone()];
-            if count == limits.reflections || !reflection_of(isa, x, target, limits.negligible, v) {
+            if count == limits.reflections || !reflection_of(isa, x, target, limits.negligible, v_j) {
                 continue;
             }
-            let tau = T::Real::of(2.0 / squares(isa, v));
+            let tau = T::Real::of(2.0 / squares(isa, v_j));
             for x in columns[column * ld..].chunks_exact_mut(ld) {
                 let x = &mut x[coordinates.clone()];
-                let a = dot(isa, v, x).scale(tau);
-                axpy(isa, -a, v, x);
-            }
-            for (row, &v) in vectors.chunks_exact_mut(width).skip(column).zip(v.iter()) {
-                row[count] = v;
+                let a = dot(isa, v_j, x).scale(tau);
+                axpy(isa, -a, v_j, x);
             }
             count += 1;
         }
-        Ok(ReducedPanel { vectors, count })
+        let mut vectors = Buffer::scratch(rows * width)?;
+        transpose(isa, (rows, width), &v, rows, &mut vectors, width);
+        let reflections = Reflections::new(rows, width, &vectors);
+        let wy = if count > 0 && width < rows { Some(CompactWy::new(context, reflections)?) } else { None };
+        Ok(ReducedPanel { vectors, count, wy })
     }
 }
 
 simd! {
+    /// The largest part of an entry, NaN if one is: the largest in each of several chains, which the compiler maps to lanes.
+    fn largest_entry<T: Scalar>(_s, numbers: &[T]) -> T::Real {
+        const CHAINS: usize = 32;
+        let mut chains = [T::Real::ZERO; CHAINS];
+        let (pieces, rest) = numbers.as_chunks::<CHAINS>();
+        for piece in pieces.iter().map(<[T; CHAINS]>::as_slice).chain([rest]) {
+            for (chain, x) in chains.iter_mut().zip(piece) {
+                *chain = larger(*chain, x.max_abs());
+            }
+        }
+        largest(chains.into_iter())
+    }
+
     /// `|v|^2` in double precision.
     fn squares<T: Scalar>(_s, v: &[T]) -> f64 {
         sum_of_squares(v)

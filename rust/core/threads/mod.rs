@@ -103,6 +103,11 @@ impl<'a> Context<'a> {
         Self { poll, last: Instant::now(), nested: false, isa: InstructionSet::current() }
     }
 
+    /// What a task passes to the functions that it uses, which then run on its thread alone.
+    pub(crate) fn of_task(isa: InstructionSet, poll: &'a mut dyn FnMut() -> bool) -> Self {
+        Self { nested: true, isa, ..Self::new(poll) }
+    }
+
     /// Whether `count` problems, together `flops` of work, are computed one after the other by several threads each.
     pub(crate) fn shares(&self, count: usize, flops: usize) -> bool {
         !self.nested && count < num_threads() && flops / count.max(1) >= WORTH_A_THREAD
@@ -124,8 +129,7 @@ impl<'a> Context<'a> {
         self.run(groups.len() - 1, flops, &|group, cancel| {
             for i in groups[group]..groups[group + 1] {
                 cancel.check()?;
-                let poll = &mut || cancel.check().is_err();
-                task(i, &mut Context { poll, last: Instant::now(), nested: true, isa })?;
+                task(i, &mut Context::of_task(isa, &mut || cancel.check().is_err()))?;
             }
             Ok(())
         })
