@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use pulp::Simd;
+
 use super::columns::ReflectionColumns;
 use super::groups::{Four, GROUP};
 use super::sweep::{SweptRows, sweep};
@@ -17,7 +19,7 @@ use crate::numbers::number::Number;
 use crate::numbers::scalar::Scalar;
 use crate::operator::diagonal::DiagonalSum;
 use crate::operator::gradients::Gradients;
-use crate::operator::{Diagonal, Transform};
+use crate::operator::{Diagonal, Reflections, Transform};
 use crate::simd::isa::simd;
 use crate::threads::{Cancel, Context};
 
@@ -100,6 +102,38 @@ impl<T: Scalar> Backward<T> {
     }
 }
 
+/// Rows that go back together.
+#[derive(Clone, Copy)]
+struct Rows<'a, T: Scalar> {
+    w: Transform<'a, T>,
+    source: Source<'a, T>,
+    /// The number of the first one.
+    first: usize,
+    /// Their `g`.
+    g: &'a [T],
+}
+
+impl<'a, T: Scalar> Rows<'a, T> {
+    /// `h` of row `r`.
+    #[inline(always)]
+    fn input(&self, r: usize) -> &'a [T] {
+        self.source.vector(self.first + r, self.w.u.n(), self.w.u.m())
+    }
+
+    /// The state of row `r` behind `i` reflections. The entries of a tape count down.
+    #[inline(always)]
+    fn on_tape(&self, tape: &'a [T], r: usize, i: usize) -> &'a [T] {
+        let Transform { u, adjoint, .. } = self.w;
+        let after = if adjoint { u.m() } else { u.count() }; // `u_1` acts first in `W` and last in `W*`
+        vector(tape, u.n(), (self.first + r) * (u.m() + 1) + after - i)
+    }
+
+    /// Their slices. Gradients of each are summed apart.
+    fn slices(&self) -> impl Iterator<Item = Range<usize>> + use<T> {
+        of_slices(self.g.len() / self.w.u.n())
+    }
+}
+
 simd! {
     /// Gradients of `sum <g, W h>` over the rows of `h` and `g`, or of `W* h`. The caller has checked all sizes.
     pub fn backward<T: Scalar>(
@@ -108,167 +142,237 @@ simd! {
         cancel: &Cancel<'_>,
         w: Transform<'_, T>,
         source: Source<'_, T>,
-        of_all: &[T],
+        g: &[T],
         gradients: Gradients<'_, T>,
     ) -> Result<()> {
-        let Transform { u, diagonal, adjoint } = w;
+        let (u, n) = (w.u, w.u.n());
         let Gradients { u: mut grad_u, h: mut grad_h, tau: mut grad_tau, phases: grad_phases } = gradients;
-        let mut sum = DiagonalSum::new(u.n(), diagonal)?;
+        let mut of_diagonal = DiagonalSum::new(n, w.diagonal)?;
         if let Some(grad_u) = grad_u.as_deref_mut() {
             u.clear_unused(grad_u);
         }
         if let Some(grad_tau) = grad_tau.as_deref_mut() {
             grad_tau.fill(T::ZERO);
         }
-        let grouped = workspace.grouped && !matches!(source, Source::Tape(_));
-        let Backward { columns, x, g: back, factors, grad_v, grad_tau: of_tau, turned, .. } = workspace;
-        let (n, m, k, ld, ops) = (u.n(), u.m(), u.count(), distance::<T>(u.n()), Registers(s));
-        // A tape's entries count down. `u_1` acts first in `W` and last in `W*`.
-        let after = if adjoint { m } else { k };
-        let entry = |row: usize, i: usize| row * (m + 1) + after - i;
-        let groups = k.div_ceil(GROUP);
-        for (chunk, g) in of_all.chunks(CHUNK * n).enumerate() {
+        for (chunk, g) in g.chunks(CHUNK * n).enumerate() {
             if chunk > 0 {
                 cancel.check()?;
             }
-            let (first_row, rows) = (chunk * CHUNK, g.len() / n);
-            let (x, back) = (&mut x[..rows * ld], &mut back[..rows * ld]);
-            for (r, (x, (back, g))) in
-                x.chunks_exact_mut(ld).zip(back.chunks_exact_mut(ld).zip(g.chunks_exact(n))).enumerate()
-            {
-                match source {
-                    Source::Vectors(h) => {
-                        pad(x, vector(h, n, first_row + r));
-                        if !adjoint {
-                            diagonal.apply(&mut x[..n], false);
-                        }
-                    }
-                    Source::Swept(_, kept) => pad(x, vector(kept.x, n, first_row + r)),
-                    Source::Tape(tape) => {
-                        pad(x, vector(tape, n, entry(first_row + r, k)));
-                        if let (true, Diagonal::Phases(_)) = (adjoint, diagonal) {
-                            diagonal.apply(&mut x[..n], false); // entry 0 is D* x_k
-                        }
-                    }
-                }
-                pad(back, g);
-                if adjoint {
-                    diagonal.apply(&mut back[..n], false);
-                }
+            let rows = Rows { w, source, first: chunk * CHUNK, g };
+            workspace.load(s, cancel, rows)?;
+            if w.adjoint {
+                workspace.add_to_diagonal_behind(rows, &mut of_diagonal)?;
             }
-            let factors: &[Four<T>] = match source {
-                Source::Vectors(_) => {
-                    sweep(s, columns, cancel, (u, adjoint, grouped), x, ld, Some(factors))?;
-                    factors
-                }
-                Source::Swept(_, kept) => &kept.factors[first_row * groups..],
-                Source::Tape(_) => &[],
-            };
-            if adjoint && !diagonal.is_one() {
-                for slice in of_slices(rows) {
-                    let mut part = DiagonalSum::new(n, diagonal)?;
-                    for r in slice {
-                        part.add(&x[r * ld..][..n], &back[r * ld..][..n], vector(g, n, r));
-                    }
-                    sum.merge(&part);
-                }
-            }
-            for (number, panel) in panels(k, adjoint).rev().enumerate() {
+            for (number, panel) in panels(u.count(), w.adjoint).rev().enumerate() {
                 if number > 0 {
                     cancel.check()?;
                 }
-                let part = u.columns(panel.start, panel.end);
-                let (first, begin) = (u.form().first(panel.start), panel.start / GROUP);
-                if number > 0 || !matches!(source, Source::Vectors(_)) {
-                    columns.set(s, part)?; // else it is still laid out
-                }
-                if let Source::Tape(_) = source {
-                    columns.find_pivots();
-                }
-                if grouped {
-                    columns.find_factors(ops, !adjoint);
-                }
-                for slice in of_slices(rows) {
-                    let of_tau = if grad_tau.is_some() { &mut of_tau[..panel.len()] } else { &mut [] };
-                    of_tau.fill(T::ZERO);
-                    let [x, back] = [&mut *x, &mut *back].map(|x| &mut x[slice.start * ld..slice.end * ld]);
-                    if grouped {
-                        columns.back_through_groups(
-                            ops,
-                            adjoint,
-                            [&mut x[first..], &mut back[first..]],
-                            ld,
-                            #[inline(always)]
-                            |group, r| factors[(slice.start + r) * groups + begin + group],
-                            (grad_v, of_tau),
-                        );
-                    } else {
-                        let (steps, side) = (columns.steps(adjoint), side_by_side::<T>(rows, 2 * ld));
-                        for (number, (x, back)) in x.chunks_mut(side * ld).zip(back.chunks_mut(side * ld)).enumerate() {
-                            steps.backward(
-                                ops,
-                                &mut x[first..],
-                                &mut back[first..],
-                                ld,
-                                grad_v,
-                                of_tau,
-                                number == 0,
-                                #[inline(always)]
-                                |i, r, x| {
-                                    let row = slice.start + number * side + r;
-                                    match source {
-                                        Source::Vectors(_) | Source::Swept(..) => {
-                                            let j = steps.column(i);
-                                            let factor = factors[row * groups + begin + j / GROUP][j % GROUP];
-                                            steps.recover(ops, i, factor, x);
-                                            factor
-                                        }
-                                        Source::Tape(tape) => {
-                                            let before = if adjoint { panel.start } else { k - panel.end };
-                                            let row = first_row + row;
-                                            let mut state = vector(tape, n, entry(row, before + i));
-                                            if before + i == 0 && !adjoint {
-                                                turned.copy_from_slice(source.vector(row, n, m));
-                                                diagonal.apply(turned, false);
-                                                state = turned;
-                                            }
-                                            steps.recall(ops, i, &state[first..], x)
-                                        }
-                                    }
-                                },
-                            );
-                        }
-                    }
-                    if let Some(grad_tau) = grad_tau.as_deref_mut() {
-                        columns.finish_grad_tau(of_tau);
-                        grad_tau[panel.clone()].iter_mut().zip(&*of_tau).for_each(|(sum, &part)| *sum += part);
-                    }
-                    if let Some(grad_u) = grad_u.as_deref_mut() {
-                        let add = chunk > 0 || slice.start > 0;
-                        columns.write_gradient(s, grad_v, part, &mut grad_u[first * m + panel.start..], add);
-                    }
+                // `load` has left the last panel of its sweep laid out.
+                let is_laid_out = number == 0 && matches!(source, Source::Vectors(_));
+                workspace.set_panel(s, rows, &panel, is_laid_out)?;
+                for slice in rows.slices() {
+                    let add = rows.first + slice.start > 0;
+                    workspace.back_through_panel(s, rows, &panel, slice, grad_tau.is_some());
+                    workspace.write_gradients(s, u, &panel, grad_u.as_deref_mut(), grad_tau.as_deref_mut(), add);
                 }
             }
-            for slice in of_slices(rows) {
-                let mut part = DiagonalSum::new(n, diagonal)?;
-                for r in slice {
-                    let (row, back) = (first_row + r, &mut back[r * ld..][..n]);
-                    if !adjoint && !diagonal.is_one() {
-                        let h = source.vector(row, n, m);
-                        turned.copy_from_slice(h);
-                        diagonal.apply(turned, false);
-                        part.add(back, turned, h);
-                        diagonal.apply(back, true);
-                    }
-                    if let Some(grad_h) = grad_h.as_deref_mut() {
-                        grad_h[row * n..(row + 1) * n].copy_from_slice(back);
-                    }
+            if !w.adjoint {
+                workspace.back_through_diagonal(rows, &mut of_diagonal)?;
+            }
+            if let Some(grad_h) = grad_h.as_deref_mut() {
+                let grad_h = &mut grad_h[rows.first * n..][..g.len()];
+                for (to, from) in grad_h.chunks_exact_mut(n).zip(workspace.g.chunks_exact(distance::<T>(n))) {
+                    to.copy_from_slice(&from[..n]);
                 }
-                sum.merge(&part);
             }
         }
-        sum.write(u, grad_u, grad_phases);
+        of_diagonal.write(u, grad_u, grad_phases);
         Ok(())
+    }
+}
+
+impl<T: Scalar> Backward<T> {
+    /// Puts the states of some rows behind all reflections into the workspace, and their gradients.
+    #[inline(always)]
+    fn load<S: Simd>(&mut self, s: S, cancel: &Cancel<'_>, rows: Rows<'_, T>) -> Result<()> {
+        let Transform { u, diagonal, adjoint } = rows.w;
+        let (n, ld) = (u.n(), distance::<T>(u.n()));
+        let x = &mut self.x[..rows.g.len() / n * ld];
+        let vectors = x.chunks_exact_mut(ld).zip(self.g.chunks_exact_mut(ld));
+        for (r, ((x, back), g)) in vectors.zip(rows.g.chunks_exact(n)).enumerate() {
+            match rows.source {
+                Source::Vectors(_) => {
+                    pad(x, rows.input(r));
+                    if !adjoint {
+                        diagonal.apply(&mut x[..n], false);
+                    }
+                }
+                Source::Swept(_, kept) => pad(x, vector(kept.x, n, rows.first + r)),
+                Source::Tape(tape) => {
+                    pad(x, rows.on_tape(tape, r, u.count()));
+                    if let (true, Diagonal::Phases(_)) = (adjoint, diagonal) {
+                        diagonal.apply(&mut x[..n], false); // entry 0 is D* x_k
+                    }
+                }
+            }
+            pad(back, g);
+            if adjoint {
+                diagonal.apply(&mut back[..n], false);
+            }
+        }
+        if let Source::Vectors(_) = rows.source {
+            sweep(s, &mut self.columns, cancel, (u, adjoint, self.grouped), x, ld, Some(&mut self.factors))?;
+        }
+        Ok(())
+    }
+
+    /// Adds to the gradient of the diagonal of `W*`, which acts behind all reflections; `load` took `g` back through it.
+    #[inline(always)]
+    fn add_to_diagonal_behind(&self, rows: Rows<'_, T>, sum: &mut DiagonalSum<T>) -> Result<()> {
+        let (n, diagonal) = (rows.w.u.n(), rows.w.diagonal);
+        if diagonal.is_one() {
+            return Ok(());
+        }
+        for slice in rows.slices() {
+            let mut part = DiagonalSum::new(n, diagonal)?;
+            for r in slice {
+                let [x, back] = [&self.x, &self.g].map(|x| &x[r * distance::<T>(n)..][..n]);
+                part.add(x, back, vector(rows.g, n, r));
+            }
+            sum.merge(&part);
+        }
+        Ok(())
+    }
+
+    /// Adds to the gradient of the diagonal of `W`, which acts in front of all reflections, and takes `g` back through it.
+    #[inline(always)]
+    fn back_through_diagonal(&mut self, rows: Rows<'_, T>, sum: &mut DiagonalSum<T>) -> Result<()> {
+        let (n, diagonal) = (rows.w.u.n(), rows.w.diagonal);
+        if diagonal.is_one() {
+            return Ok(());
+        }
+        for slice in rows.slices() {
+            let mut part = DiagonalSum::new(n, diagonal)?;
+            for r in slice {
+                let (h, back) = (rows.input(r), &mut self.g[r * distance::<T>(n)..][..n]);
+                self.turned.copy_from_slice(h);
+                diagonal.apply(&mut self.turned, false);
+                part.add(back, &self.turned, h);
+                diagonal.apply(back, true);
+            }
+            sum.merge(&part);
+        }
+        Ok(())
+    }
+
+    /// Whether rows go through reflections in groups.
+    fn in_groups(&self, rows: Rows<'_, T>) -> bool {
+        self.grouped && !matches!(rows.source, Source::Tape(_))
+    }
+
+    /// Lays out a panel, and finds what its way back needs.
+    #[inline(always)]
+    fn set_panel<S: Simd>(&mut self, s: S, rows: Rows<'_, T>, panel: &Range<usize>, is_laid_out: bool) -> Result<()> {
+        if !is_laid_out {
+            self.columns.set(s, rows.w.u.columns(panel.start, panel.end))?;
+        }
+        if let Source::Tape(_) = rows.source {
+            self.columns.find_pivots();
+        }
+        if self.in_groups(rows) {
+            self.columns.find_factors(Registers(s), !rows.w.adjoint);
+        }
+        Ok(())
+    }
+
+    /// Takes a slice of the rows back through the panel that is laid out. Leaves their `dL/dV`, and `dL/dtau` if needed.
+    #[inline(always)]
+    fn back_through_panel<S: Simd>(
+        &mut self,
+        s: S,
+        rows: Rows<'_, T>,
+        panel: &Range<usize>,
+        slice: Range<usize>,
+        needs_tau: bool,
+    ) {
+        let in_groups = self.in_groups(rows);
+        let Self { columns, x, g, factors, grad_v, grad_tau, turned, .. } = self;
+        let Transform { u, diagonal, adjoint } = rows.w;
+        let (ops, k, ld) = (Registers(s), u.count(), distance::<T>(u.n()));
+        let (first, groups) = (u.form().first(panel.start), k.div_ceil(GROUP));
+        let factors: &[Four<T>] = match rows.source {
+            Source::Vectors(_) => factors,
+            Source::Swept(_, kept) => &kept.factors[rows.first * groups..],
+            Source::Tape(_) => &[],
+        };
+        let factors_of = |row: usize, group: usize| factors[row * groups + panel.start / GROUP + group];
+        let grad_tau = if needs_tau { &mut grad_tau[..panel.len()] } else { &mut [] };
+        grad_tau.fill(T::ZERO);
+        let [x, g] = [x, g].map(|x| &mut x[slice.start * ld..slice.end * ld]);
+        if in_groups {
+            columns.back_through_groups(
+                ops,
+                adjoint,
+                [&mut x[first..], &mut g[first..]],
+                ld,
+                #[inline(always)]
+                |group, r| factors_of(slice.start + r, group),
+                (grad_v, grad_tau),
+            );
+            return;
+        }
+        let (steps, side) = (columns.steps(adjoint), side_by_side::<T>(rows.g.len() / u.n(), 2 * ld));
+        for (number, (x, g)) in x.chunks_mut(side * ld).zip(g.chunks_mut(side * ld)).enumerate() {
+            steps.backward(
+                ops,
+                &mut x[first..],
+                &mut g[first..],
+                ld,
+                grad_v,
+                grad_tau,
+                number == 0,
+                #[inline(always)]
+                |i, r, x| {
+                    let row = slice.start + number * side + r;
+                    let Source::Tape(tape) = rows.source else {
+                        let j = steps.column(i);
+                        let factor = factors_of(row, j / GROUP)[j % GROUP];
+                        steps.recover(ops, i, factor, x);
+                        return factor;
+                    };
+                    let before = i + if adjoint { panel.start } else { k - panel.end };
+                    let mut state = rows.on_tape(tape, row, before);
+                    if before == 0 && !adjoint {
+                        turned.copy_from_slice(rows.input(row));
+                        diagonal.apply(turned, false);
+                        state = turned;
+                    }
+                    steps.recall(ops, i, &state[first..], x)
+                },
+            );
+        }
+    }
+
+    /// Writes the gradients that a slice leaves of a panel, or adds them.
+    #[inline(always)]
+    fn write_gradients<S: Simd>(
+        &mut self,
+        s: S,
+        u: Reflections<'_, T>,
+        panel: &Range<usize>,
+        grad_u: Option<&mut [T]>,
+        grad_tau: Option<&mut [T]>,
+        add: bool,
+    ) {
+        if let Some(sum) = grad_tau {
+            let of_slice = &mut self.grad_tau[..panel.len()];
+            self.columns.finish_grad_tau(of_slice);
+            sum[panel.clone()].iter_mut().zip(of_slice).for_each(|(sum, part)| *sum += *part);
+        }
+        if let Some(grad_u) = grad_u {
+            let to = &mut grad_u[u.form().first(panel.start) * u.m() + panel.start..];
+            self.columns.write_gradient(s, &self.grad_v, u.columns(panel.start, panel.end), to, add);
+        }
     }
 }
 
