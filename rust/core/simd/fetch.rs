@@ -2,7 +2,7 @@
 //!
 //! A core can have about a dozen lines in flight between its first-level cache and memory. If the rows of a step are
 //! fetched all at once, they occupy all of these slots, and the product's own reads of the second-level cache wait. Tiles
-//! therefore fetch one line at each step of their sums.
+//! therefore fetch one line at each step of their sums, or for each round of their chains.
 
 use crate::arrays::view::View;
 use crate::memory::ALIGNMENT;
@@ -23,7 +23,8 @@ impl<T> Fetch<T> {
     pub fn new(ptr: *const T, strides: [isize; 2], chunks: [usize; 2], len: usize) -> Self {
         Self { ptr, strides, chunks, len, whole: false }
     }
-    /// So many lines of each of `rows` rows, `ld` apart. A product over as many terms fetches a row at each step.
+    /// So many lines of each of `rows` rows, `ld` apart. A product over as many terms fetches a row at each step, if its tiles
+    /// have no chains.
     pub fn rows(ptr: *const T, (rows, ld): (usize, usize), lines: usize) -> Self {
         let line = (ALIGNMENT / size_of::<T>()) as isize;
         Self { whole: true, ..Self::new(ptr, [line, 0], [lines, 1], rows * ld) }
@@ -60,9 +61,10 @@ pub struct Share<T> {
 }
 
 impl<T> Share<T> {
-    /// First address of a tile and the distance to the next ones; `idle` over and over if there is nothing to fetch.
+    /// First address of a tile and the distance to the next ones, if it fetches at every `interval`-th step; `idle` over and
+    /// over if there is nothing to fetch.
     #[inline(always)]
-    pub fn of(&self, tile: usize, idle: *const T) -> (*const T, usize) {
+    pub fn of(&self, tile: usize, interval: usize, idle: *const T) -> (*const T, usize) {
         let Fetch { ptr, strides, chunks, .. } = self.fetch;
         if chunks[0] == 0 {
             return (idle, 0);
@@ -73,7 +75,7 @@ impl<T> Share<T> {
             return (idle, 0);
         }
         let first = ptr.wrapping_offset(row as isize * strides[0] + column as isize * strides[1]);
-        (first.wrapping_add(part * self.len), self.step)
+        (first.wrapping_add(part * self.len), self.step * interval)
     }
 }
 

@@ -47,7 +47,8 @@ impl<T: Element, E: Epilogue<T>, const MRV: usize, const NR: usize, const CHAINS
             // SAFETY: the caller of `gemm` owns weights readable to whole registers, an operand of `k` entries in each
             // column, and every address of the epilogue, for all rows and columns of the matrix.
             unsafe {
-                let (mut fetch, fetch_step) = self.fetch.of(self.number + tile, terms[0][0].ptr);
+                // Small tiles, which have chains, are bound by loads, and a fetch at each step would take the place of one.
+                let (mut fetch, fetch_step) = self.fetch.of(self.number + tile, chains, terms[0][0].ptr);
                 let mut sum = [[[T::splat(s, T::default()); NR]; MRV]; CHAINS];
                 for [weights, operand] in terms {
                     let mut w = weights.ptr;
@@ -81,8 +82,10 @@ impl<T: Element, E: Epilogue<T>, const MRV: usize, const NR: usize, const CHAINS
                                     });
                                 }
                             });
-                            prefetch(fetch);
-                            fetch = fetch.wrapping_byte_add(fetch_step);
+                            if $c == 0 {
+                                prefetch(fetch);
+                                fetch = fetch.wrapping_byte_add(fetch_step);
+                            }
                             w = w.wrapping_add(weights_step);
                             unroll!(for j in 0..NR {
                                 b[j] = opaque(b[j].wrapping_add(operand.step));
