@@ -132,6 +132,22 @@ impl<'a, T: Scalar> Rows<'a, T> {
     fn slices(&self) -> impl Iterator<Item = Range<usize>> + use<T> {
         of_slices(self.g.len() / self.w.u.n())
     }
+
+    /// Adds to the gradient of the diagonal what `add` adds for each row, unless the diagonal is one.
+    #[inline(always)]
+    fn add_to_diagonal(&self, sum: &mut DiagonalSum<T>, mut add: impl FnMut(usize, &mut DiagonalSum<T>)) -> Result<()> {
+        if self.w.diagonal.is_one() {
+            return Ok(());
+        }
+        for slice in self.slices() {
+            let mut part = DiagonalSum::new(self.w.u.n(), self.w.diagonal)?;
+            for r in slice {
+                add(r, &mut part);
+            }
+            sum.merge(&part);
+        }
+        Ok(())
+    }
 }
 
 simd! {
@@ -229,40 +245,32 @@ impl<T: Scalar> Backward<T> {
     /// Adds to the gradient of the diagonal of `W*`, which acts behind all reflections; `load` took `g` back through it.
     #[inline(always)]
     fn add_to_diagonal_behind(&self, rows: Rows<'_, T>, sum: &mut DiagonalSum<T>) -> Result<()> {
-        let (n, diagonal) = (rows.w.u.n(), rows.w.diagonal);
-        if diagonal.is_one() {
-            return Ok(());
-        }
-        for slice in rows.slices() {
-            let mut part = DiagonalSum::new(n, diagonal)?;
-            for r in slice {
+        let n = rows.w.u.n();
+        rows.add_to_diagonal(
+            sum,
+            #[inline(always)]
+            |r, part| {
                 let [x, back] = [&self.x, &self.g].map(|x| &x[r * distance::<T>(n)..][..n]);
                 part.add(x, back, vector(rows.g, n, r));
-            }
-            sum.merge(&part);
-        }
-        Ok(())
+            },
+        )
     }
 
     /// Adds to the gradient of the diagonal of `W`, which acts in front of all reflections, and takes `g` back through it.
     #[inline(always)]
     fn back_through_diagonal(&mut self, rows: Rows<'_, T>, sum: &mut DiagonalSum<T>) -> Result<()> {
         let (n, diagonal) = (rows.w.u.n(), rows.w.diagonal);
-        if diagonal.is_one() {
-            return Ok(());
-        }
-        for slice in rows.slices() {
-            let mut part = DiagonalSum::new(n, diagonal)?;
-            for r in slice {
+        rows.add_to_diagonal(
+            sum,
+            #[inline(always)]
+            |r, part| {
                 let (h, back) = (rows.input(r), &mut self.g[r * distance::<T>(n)..][..n]);
                 self.turned.copy_from_slice(h);
                 diagonal.apply(&mut self.turned, false);
                 part.add(back, &self.turned, h);
                 diagonal.apply(back, true);
-            }
-            sum.merge(&part);
-        }
-        Ok(())
+            },
+        )
     }
 
     /// Whether rows go through reflections in groups.
