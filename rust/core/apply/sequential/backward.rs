@@ -104,7 +104,7 @@ impl<T: Scalar> Backward<T> {
 
 /// Rows that go back together.
 #[derive(Clone, Copy)]
-struct Rows<'a, T: Scalar> {
+struct BackwardRows<'a, T: Scalar> {
     w: Transform<'a, T>,
     source: Source<'a, T>,
     /// The number of the first one.
@@ -113,7 +113,7 @@ struct Rows<'a, T: Scalar> {
     g: &'a [T],
 }
 
-impl<'a, T: Scalar> Rows<'a, T> {
+impl<'a, T: Scalar> BackwardRows<'a, T> {
     /// `h` of row `r`.
     #[inline(always)]
     fn input(&self, r: usize) -> &'a [T] {
@@ -174,7 +174,7 @@ simd! {
             if chunk > 0 {
                 cancel.check()?;
             }
-            let rows = Rows { w, source, first: chunk * CHUNK, g };
+            let rows = BackwardRows { w, source, first: chunk * CHUNK, g };
             workspace.load(s, cancel, rows)?;
             if w.adjoint {
                 workspace.add_to_diagonal_behind(rows, &mut of_diagonal)?;
@@ -210,7 +210,7 @@ simd! {
 impl<T: Scalar> Backward<T> {
     /// Puts the states of some rows behind all reflections into the workspace, and their gradients.
     #[inline(always)]
-    fn load<S: Simd>(&mut self, s: S, cancel: &Cancel<'_>, rows: Rows<'_, T>) -> Result<()> {
+    fn load<S: Simd>(&mut self, s: S, cancel: &Cancel<'_>, rows: BackwardRows<'_, T>) -> Result<()> {
         let Transform { u, diagonal, adjoint } = rows.w;
         let (n, ld) = (u.n(), distance::<T>(u.n()));
         let x = &mut self.x[..rows.g.len() / n * ld];
@@ -244,7 +244,7 @@ impl<T: Scalar> Backward<T> {
 
     /// Adds to the gradient of the diagonal of `W*`, which acts behind all reflections; `load` took `g` back through it.
     #[inline(always)]
-    fn add_to_diagonal_behind(&self, rows: Rows<'_, T>, sum: &mut DiagonalSum<T>) -> Result<()> {
+    fn add_to_diagonal_behind(&self, rows: BackwardRows<'_, T>, sum: &mut DiagonalSum<T>) -> Result<()> {
         let n = rows.w.u.n();
         rows.add_to_diagonal(
             sum,
@@ -258,7 +258,7 @@ impl<T: Scalar> Backward<T> {
 
     /// Adds to the gradient of the diagonal of `W`, which acts in front of all reflections, and takes `g` back through it.
     #[inline(always)]
-    fn back_through_diagonal(&mut self, rows: Rows<'_, T>, sum: &mut DiagonalSum<T>) -> Result<()> {
+    fn back_through_diagonal(&mut self, rows: BackwardRows<'_, T>, sum: &mut DiagonalSum<T>) -> Result<()> {
         let (n, diagonal) = (rows.w.u.n(), rows.w.diagonal);
         rows.add_to_diagonal(
             sum,
@@ -274,13 +274,19 @@ impl<T: Scalar> Backward<T> {
     }
 
     /// Whether rows go through reflections in groups.
-    fn in_groups(&self, rows: Rows<'_, T>) -> bool {
+    fn in_groups(&self, rows: BackwardRows<'_, T>) -> bool {
         self.grouped && !matches!(rows.source, Source::Tape(_))
     }
 
     /// Lays out a panel, and finds what its way back needs.
     #[inline(always)]
-    fn set_panel<S: Simd>(&mut self, s: S, rows: Rows<'_, T>, panel: &Range<usize>, is_laid_out: bool) -> Result<()> {
+    fn set_panel<S: Simd>(
+        &mut self,
+        s: S,
+        rows: BackwardRows<'_, T>,
+        panel: &Range<usize>,
+        is_laid_out: bool,
+    ) -> Result<()> {
         if !is_laid_out {
             self.columns.set(s, rows.w.u.columns(panel.start, panel.end))?;
         }
@@ -298,7 +304,7 @@ impl<T: Scalar> Backward<T> {
     fn back_through_panel<S: Simd>(
         &mut self,
         s: S,
-        rows: Rows<'_, T>,
+        rows: BackwardRows<'_, T>,
         panel: &Range<usize>,
         slice: Range<usize>,
         needs_tau: bool,
