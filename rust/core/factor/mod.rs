@@ -15,10 +15,9 @@ mod phases;
 mod range;
 mod signs;
 
-use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use range::few_reflections;
+use range::{by_rows, few_reflections};
 
 use crate::apply;
 use crate::arrays::lengths::{flops, require};
@@ -241,16 +240,6 @@ fn reduce<T: Scalar>(
     rest.distance_from(context, &diagonal)
 }
 
-/// Calls `work` for slices of `n` columns of `n` numbers, on all threads.
-fn by_slices(context: &mut Context<'_>, n: usize, work: &(dyn Fn(Range<usize>) + Sync)) -> Result<()> {
-    let bounds = slices(n, TASK, 64);
-    context.run(bounds.len() - 1, flops(&[8, n, n]), &|i, cancel| {
-        cancel.check()?;
-        work(bounds[i]..bounds[i + 1]);
-        Ok(())
-    })
-}
-
 /// What the reflections found so far leave of `Q`.
 struct Residual<T: Scalar> {
     n: usize,
@@ -265,9 +254,13 @@ impl<T: Scalar> Residual<T> {
         let (isa, ld) = (context.isa, padded::<T>(n));
         let mut columns = Buffer::scratch(n * ld)?;
         let (rows, to) = (View::of(q, n, n), ViewMut::of(&mut columns, ld, n));
-        by_slices(context, n, &|Range { start, end }| {
+        let bounds = slices(n, TASK, 64);
+        context.run(bounds.len() - 1, flops(&[8, n, n]), &|i, cancel| {
+            cancel.check()?;
+            let (begin, end) = (bounds[i], bounds[i + 1]);
             // SAFETY: tasks own disjoint columns.
-            unsafe { turned(isa, (end - start, n), rows.from(start, 0), to.part(start, end)) };
+            unsafe { turned(isa, (end - begin, n), rows.from(begin, 0), to.part(begin, end)) };
+            Ok(())
         })?;
         Ok(Self { n, ld, columns, target })
     }
@@ -342,14 +335,12 @@ impl<T: Scalar> Residual<T> {
     /// Largest entry of the difference from a diagonal matrix, NaN if there is one.
     fn distance_from(&mut self, context: &mut Context<'_>, diagonal: &[T]) -> Result<f64> {
         let (isa, n) = (context.isa, self.n);
-        for (j, &wanted) in diagonal.iter().enumerate() {
-            self.columns[j * self.ld + j] -= wanted;
-        }
         let distance = Mutex::new(T::Real::ZERO);
-        by_slices(context, n, &|columns| {
-            let of_slice = largest(columns.map(|j| largest_entry(isa, &self.columns[j * self.ld..][..n])));
+        by_rows(context, self.ld, &mut self.columns, flops(&[8, n, n]), &|j, column| {
+            column[j] -= diagonal[j];
+            let of_column = largest_entry(isa, &column[..n]);
             let mut distance = distance.lock().unwrap_or_else(PoisonError::into_inner);
-            *distance = larger(*distance, of_slice);
+            *distance = larger(*distance, of_column);
         })?;
         Ok(distance.into_inner().unwrap_or_else(PoisonError::into_inner).to_f64())
     }
