@@ -49,6 +49,21 @@ def test_results_are_bitwise_equal_for_any_number_of_threads(dtype, n, m, rows):
             assert np.array_equal(together, expected)
 
 
+def test_the_reflections_of_a_matrix_are_bitwise_equal_for_any_number_of_threads(dtype):
+    n = 640  # each of its parts is worth several threads
+    q = np.linalg.qr(np.random.default_rng(0).standard_normal((n, n)))[0].astype(dtype)
+
+    def factors(threads):
+        hh.set_num_threads(threads)
+        result = hh.factor(q)
+        return result if isinstance(result, tuple) else (result,)
+
+    alone = factors(1)
+    for threads in (2, 7):
+        for together, expected in zip(factors(threads), alone, strict=True):
+            assert np.array_equal(together, expected)
+
+
 def test_concurrent_calls_do_not_disturb_each_other(dtype):
     shapes = [(5, 3, 2), (33, 33, 20), (64, 8, 50), (128, 16, 64)]
     expected = {shape: list(results(*shape, dtype)) for shape in shapes}
